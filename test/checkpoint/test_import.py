@@ -90,7 +90,7 @@ def test_decoder_on_vulkan(lavapipe: str, tmp_path: Path) -> None:
     check(loaded(tmp_path / "m.gguf", tmp_path, lavapipe), model, PROMPT)
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", ["keep", "mapped", "baked"])
 @pytest.mark.parametrize("container", ["gguf", "gptq"])

@@ -16,7 +16,7 @@ import pytest
 from conformance.run import TARGETS, cases, cases_of, results, run_case, size, weights
 from qmlir.emulation.backends import emulated_targets
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 EVERY = {c["id"]: c for c in cases()}
 # Experts with gigabytes of weights run one at a time.
@@ -68,13 +68,13 @@ def test_the_fast_tier_meets_every_word() -> None:
     assert met == set().union(*(words(c) for c in RUNNABLE))
 
 
-@pytest.mark.sweep(fast=72, slow=27)
+@pytest.mark.sweep(fast=72, slow=40)
 @pytest.mark.parametrize("name", ON_CPU)
 def test_miniature_on_the_cpu(name: str) -> None:
     expect(miniature(EVERY[name]), "cpu", "passed", 1)
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("name", ON_LAVAPIPE)
 def test_small_on_lavapipe(name: str, lavapipe: str) -> None:
     expect(EVERY[name], lavapipe, "passed", 1)
@@ -85,14 +85,14 @@ def expect(case: dict[str, Any], target: str, status: str, most: int | None = No
     assert row["status"] == status, row
 
 
-@pytest.mark.sweep(slow=72)
+@pytest.mark.sweep(slow=108)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_on_the_cpu(name: str) -> None:
     expect(EVERY[name], "cpu", results("cpu")[name]["status"])
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", emulated_targets())
 def test_small_on_an_emulated_device(target: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import qmlir
 from benchmarks.gpu.checks import HOPPER, Check, checks
 
-pytestmark = pytest.mark.sweep(slow=36)
+pytestmark = pytest.mark.sweep(slow=60)
 EVERY = [
     (check, target) for check in checks() for target in (HOPPER, "cuda:sm_80") if target in (check.targets or (target,))
 ]

@@ -11,7 +11,7 @@ from emulation.test_programs import TARGETS, saved
 
 import qmlir
 
-pytestmark = pytest.mark.sweep(slow=36)
+pytestmark = pytest.mark.sweep(slow=60)
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 DIGITS = SAMPLES / "01_digits"
@@ -95,7 +95,7 @@ def test_models_with_attention(target: str, model: str, scheme: str, tmp_path: P
         np.testing.assert_allclose(np.asarray(program.main(x.numpy())), want, atol=2e-3)
 
 
-@pytest.mark.sweep(slow=72)
+@pytest.mark.sweep(slow=108)
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("target", TARGETS)

@@ -59,7 +59,7 @@ def test_a_call_without_rows(target: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(program.main(np.ones((3, 64), np.int8)), np.full((3, 16), 64))
 
 
-@pytest.mark.sweep(fast=2, slow=18)
+@pytest.mark.sweep(fast=2, slow=26)
 @pytest.mark.parametrize(("target", "m", "k"), [
     t for t in (("rocm:gfx942", 4, 24), ("rocm:gfx90a", 20, 40), ("rocm:gfx1100", 3, 8), ("rocm:gfx1201", "M", 32))
     if t[0] in TARGETS
@@ -148,7 +148,7 @@ func.func @main(%x: tensor<3x64xT>) -> tensor<3xT> {
 """
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize("target", [t for t in ("cuda:sm_90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
 @pytest.mark.parametrize(("operation", "dtype", "start"), [
     ("minsi", np.int32, 2**31 - 1), ("maxsi", np.int8, -128), ("maxui", np.uint64, 0), ("andi", np.int16, -1),
@@ -213,7 +213,7 @@ def test_a_sum_of_64_bits(short: str, wide: str, extension: str, sum_: str, tmp_
     np.testing.assert_array_equal(program.main(given), x.sum(1))
 
 
-@pytest.mark.sweep(fast=6, slow=72)
+@pytest.mark.sweep(fast=6, slow=108)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],
@@ -323,7 +323,7 @@ def test_what_was_executed_is_what_is_compiled(number: int, rotation: int) -> No
         assert execute(form, artifact) == "executed", (form.name, target)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(("m", "n"), [(1, 2), (3, 4), (7, 256)])
 @pytest.mark.parametrize("target", [t for t in ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx1100") if t in TARGETS])
 def test_scales_that_a_wave_shares(target: str, m: int, n: int, tmp_path: Path) -> None:

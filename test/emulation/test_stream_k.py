@@ -74,7 +74,7 @@ def marks_of(target: str, form: Form) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow, *([pytest.mark.long] if form.name.startswith("many tiles") else [])]
 
 
-@pytest.mark.sweep(fast=5, slow=45)
+@pytest.mark.sweep(fast=5, slow=66)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t}-{f.name}", marks=marks_of(t, f)) for f in FORMS for t in f.targets],

@@ -204,7 +204,7 @@ def check_onnx(names: list[str], target: str) -> None:
     assert not faults(names, opened(qmlir.compile(model, target=target)).main(x))
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize("names", groups(TORCH))
 def test_torch(names: list[str]) -> None:
     check_torch(names, "cpu")

@@ -24,7 +24,7 @@ def rows() -> list[Any]:
     return [pytest.param(*row, id=key(*row)) for row in chosen([], [], [False, True])]
 
 
-@pytest.mark.sweep(slow=36)  # a quarter of 500 models takes half an hour on one core
+@pytest.mark.sweep(slow=60)  # a quarter of 500 models takes half an hour on one core
 @pytest.mark.parametrize(("name", "form", "dynamic"), rows())
 def test_model(name: str, form: str, dynamic: bool) -> None:
     from benchmarks.models.report import message, verdict

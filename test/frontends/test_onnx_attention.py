@@ -148,7 +148,7 @@ def compare(made: Any, given: list[Any], artifact: Any) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_one_op(name: str) -> None:
     made = model(*CASES[name])
@@ -161,7 +161,7 @@ def test_attention_is_one_op(name: str) -> None:
     compare(made, arguments(made), artifact)
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_forms_stay(name: str) -> None:
     made = model(*OTHERS[name])

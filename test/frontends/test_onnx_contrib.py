@@ -176,7 +176,7 @@ SLOW |= {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_operator(name: str) -> None:
     got, want = results(*({**FAST, **SLOW}[name]))
@@ -187,7 +187,7 @@ def test_operator(name: str) -> None:
 # ---- operators that onnxruntime's CPU does not run
 
 
-@pytest.mark.sweep(slow=90)
+@pytest.mark.sweep(slow=134)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*FAST, *SLOW])
 def test_operator_on_vulkan(name: str, lavapipe: str) -> None:

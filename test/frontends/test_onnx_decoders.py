@@ -73,7 +73,7 @@ def test_grouped_queries(name: str) -> None:
             close(g[b, :, : end + 1], w[b, :, : end + 1])
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize(("past", "queries", "total", "last", "message"), [
     (7, 1, 10, [9, 9], "total_sequence_length is neither"),
     (7, 3, 8, [7, 7], "total_sequence_length is neither"),

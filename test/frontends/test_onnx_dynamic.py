@@ -51,7 +51,7 @@ def model(inputs: str, body: str, known: str = "", weights: dict[str, Any] | Non
     return onnx.shape_inference.infer_shapes(made)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("name", CASES)
 def test_shapes_that_are_computed(name: str) -> None:
     """Regression: the model was refused, or its conversion lost the static sizes of the result."""
@@ -178,7 +178,7 @@ def test_a_shape_that_is_computed_from_sizes() -> None:
     np.testing.assert_array_equal(opened(qmlir.compile(made)).main(np.zeros((2, 5), np.float32)), want)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("operator", ["LSTM", "GRU"])
 def test_layers_whose_inputs_are_of_unknown_width(operator: str) -> None:
     """Regression: a second layer after a Reshape to computed sizes was not imported."""
@@ -197,7 +197,7 @@ def test_layers_whose_inputs_are_of_unknown_width(operator: str) -> None:
     np.testing.assert_allclose(opened(qmlir.compile(made)).main(x, shape), want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize("opset", [10, 11, 13, 14, 15])
 def test_batch_norms_of_every_opset(opset: int) -> None:
     """Regression: "the operator BatchNormalization, as it is used here, is not converted", before opset 15."""

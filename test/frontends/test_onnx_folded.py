@@ -35,7 +35,7 @@ def program(body: str, rows: str) -> str:
     return f"{head} graph (float[{rows}, 6, 4, 5] x) => (float[a, b, c, d] y) <{CONSTANTS}> {{ {body} }}"
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(("body", "rows", "result"), [
     (HALF, "3", "3x3x4x5"), (HALF, "N", "?x3x4x5"), (LISTED, "3", "3x6x4x5"), (LISTED, "N", "?x6x4x5"),
     (SCALED, "3", "3x6x8x10"), (SCALED, "N", "?x6x8x10"), (SMALLER, "3", "2x6x4x5"), (SMALLER, "N", "?x?x?x?"),
@@ -93,7 +93,7 @@ PARTLY = {
 }
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize("name", PARTLY)
 def test_shapes_known_in_part(name: str, opset: int) -> None:

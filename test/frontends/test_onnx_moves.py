@@ -43,7 +43,7 @@ def _compare(made: Any, inputs: dict[str, Any], codes: int = 0) -> str:
     return str(artifact.source("linalg"))
 
 
-@pytest.mark.sweep(fast=2, slow=18)
+@pytest.mark.sweep(fast=2, slow=26)
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_concatenation_is_of_codes(kind: str) -> None:
     """The operand that has the result's quantisation is copied unchanged, the other one is requantised first."""
@@ -69,7 +69,7 @@ RESIZES: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("by", ["scales", "sizes"])
 @pytest.mark.parametrize("name", RESIZES)
 def test_resize_by_whole_factors(name: str, by: str) -> None:
@@ -90,7 +90,7 @@ def test_resize_by_other_factors() -> None:
     _compare(_quantised_model([node], inputs, {"f": np.float32([1, 1, 1.5, 0.5])}), inputs)
 
 
-@pytest.mark.sweep(fast=2, slow=18)
+@pytest.mark.sweep(fast=2, slow=26)
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_mean_is_an_exact_sum(keepdims: int) -> None:
     """Compared with the integer sum of 40,000 codes: adding these one by one in f32 would round."""
@@ -103,7 +103,7 @@ def test_mean_is_an_exact_sum(keepdims: int) -> None:
     np.testing.assert_array_equal(got, np.clip(np.rint(mean / np.float32(1e-3)) + 117, 0, 255))
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize("axes", [[1], [0, 1, 2, 3], [3], []])
 def test_other_means(axes: list[int]) -> None:
     """Regression: an empty list of axes, which means all axes, was refused."""
@@ -139,7 +139,7 @@ TRANSPOSED: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("channelwise", [False, True])
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_convolution_of_codes(name: str, channelwise: bool) -> None:

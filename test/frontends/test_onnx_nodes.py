@@ -20,7 +20,7 @@ PARTS = 24
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("name", QUICK)
 def test_node_on_the_cpu(name: str) -> None:
     onnx_nodes.check(onnx_nodes.cases()[name], "cpu")
@@ -39,7 +39,7 @@ def test_nodes_of_this_commit(rotation: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_node(part: int, target: str) -> None:
     """docs/onnx.md says that all of them pass."""
@@ -89,7 +89,7 @@ def _as_recorded(once_wrong: Sequence[str], rotation: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("part", range(8))
 def test_all_operators(part: int) -> None:
     """Every test of the onnx package is right or refused by name; those that were right still are."""

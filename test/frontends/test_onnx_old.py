@@ -24,7 +24,7 @@ NODES = {
 NEWER = {"resize": 'y = Resize<mode = "nearest">(x, scales)', "linear resize": 'y = Resize<mode = "linear">(x, scales)'}
 
 
-@pytest.mark.sweep(fast=9, slow=36)
+@pytest.mark.sweep(fast=9, slow=60)
 @pytest.mark.parametrize("rows", ["2", "N"])
 @pytest.mark.parametrize("name", [*NODES, *NEWER])
 def test_operators_of_opsets_9_and_10(name: str, rows: str) -> None:

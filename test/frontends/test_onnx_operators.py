@@ -43,20 +43,20 @@ def compare(operator: str, seed: int, target: str) -> None:
         assert np.mean(apart > 0) < 0.05
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("operator", [o if o in QUICK else pytest.param(o, marks=pytest.mark.slow) for o in OPERATORS])
 def test_operator(operator: str) -> None:
     compare(operator, 0, "cpu")
 
 
-@pytest.mark.sweep(slow=18)
+@pytest.mark.sweep(slow=26)
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_on_vulkan(operator: str, lavapipe: str) -> None:
     compare(operator, 1, lavapipe)
 
 
-@pytest.mark.sweep(slow=18)
+@pytest.mark.sweep(slow=26)
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
@@ -256,7 +256,7 @@ def test_larger_and_smaller_than_nan() -> None:
     np.testing.assert_array_equal(qmlir.load(qmlir.compile(model)).main(x, y, np.float32(2)), expected)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_an_lstm_of_coded_weights(directions: int) -> None:
     """onnxruntime quantises activations and states as well: results agree within the error of 8-bit codes."""

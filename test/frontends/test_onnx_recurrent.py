@@ -31,7 +31,7 @@ def _compare(model: onnx.ModelProto, inputs: dict[str, Any], target: str) -> qml
     return artifact
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(LAYERS), list(KERNELS)))
 def test_layer(name: str, target: str) -> None:
     if not set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features):
@@ -70,7 +70,7 @@ TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 }
 
 
-@pytest.mark.sweep(fast=24, slow=36)
+@pytest.mark.sweep(fast=24, slow=60)
 @pytest.mark.parametrize("batch", ["static", "dynamic"])
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_convolution(name: str, batch: str) -> None:

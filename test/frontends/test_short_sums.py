@@ -38,7 +38,7 @@ class Functions(torch.nn.Module):
         return tuple(f(x) for f in FUNCTIONS.values())
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float16, 2**-10), (torch.bfloat16, 2**-7)])
 def test_torch(dtype: Any, unit: float) -> None:
     """Regression: a pooling to one value was off by two thirds."""
@@ -77,7 +77,7 @@ def test_torch_with_a_type_of_its_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize(("kind", "dtype", "unit"), [
     (TensorProto.FLOAT16, np.float16, 2**-10), (TensorProto.BFLOAT16, ml_dtypes.bfloat16, 2**-7),
 ])  # fmt: skip

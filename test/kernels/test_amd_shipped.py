@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from kernels.amd_shipped import CONVOLUTIONS, TARGETS, Row, configurations, measured
 
-pytestmark = pytest.mark.sweep(fast=100, slow=54)
+pytestmark = pytest.mark.sweep(fast=100, slow=80)
 
 # The most vector registers (including accumulation registers), scalar registers and bytes of LDS.
 MOST = {
@@ -52,7 +52,7 @@ def judged(rows: list[Row]) -> None:
             assert row["share"] >= least, row
 
 
-@pytest.mark.sweep(fast=300, slow=54)
+@pytest.mark.sweep(fast=300, slow=80)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("scheme", "m"), configurations(), ids=str)
 def test_registers_scratch_and_share_of_matrix_instructions(target: str, scheme: str, m: int | None) -> None:

@@ -29,7 +29,7 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize(("image", "kernel", "strides", "dilations", "padding", "unsigned"), CASES)
 def test_depthwise(
     arm: Emulator, image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool

@@ -52,7 +52,7 @@ FORMATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize(
     ("dtype", "code", "m", "size", "zero", "target"), diagonal(FORMATS, ["cpu:aarch64", "cpu:neoverse-v1"])
 )

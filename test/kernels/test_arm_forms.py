@@ -32,7 +32,7 @@ def evaluated(artifact: Any, arguments: list[Any]) -> Any:
 
 
 # The first target takes qmlir's kernels, the second IREE's route for integers.
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.parametrize("target", ["cpu:neoverse-v1", "cpu:aarch64"])
 @pytest.mark.parametrize("name", others_slow(sorted(PRODUCTS)))
 def test_products(arm: Emulator, name: str, target: str) -> None:

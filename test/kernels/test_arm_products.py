@@ -148,7 +148,7 @@ def test_long_rows(arm: Emulator, name: str) -> None:
     check(arm, name, lhs, rhs, rhs_transposed=True, out_dtype="i32")
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(("out", "name"), diagonal(["f32", "f16", "bf16", "u8"], NAMES))
 def test_results(arm: Emulator, name: str, out: str) -> None:
     codes = RandomCodes(5)
@@ -167,7 +167,7 @@ def test_sums_round_as_written(arm: Emulator, name: str) -> None:
           c=rng.random((9, 33)).astype(np.float32))  # fmt: skip
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(("out", "scale", "name"), diagonal(["i8", "u8"], [2.0**-6, 2.0**40, np.inf, np.nan], NAMES))
 def test_requantisation_of_any_constant_scale(arm: Emulator, name: str, scale: float, out: str) -> None:
     """Scales include infinities and NaNs; ties round to even; the result has a zero point."""
@@ -224,7 +224,7 @@ def answer(artifact: Any, name: str) -> Any:
     return next(a for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == name)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(
     ("change", "name", "reason", "remedy"),
     [
@@ -246,7 +246,7 @@ def test_refusals(change: dict[str, Any], name: str, reason: str, remedy: str) -
     assert remedy in refused["remedy"]
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize(
     ("case", "target"), diagonal([case for case in CASES if case.lhs == "i8"], ["cpu:neoverse-v2", "cpu:neoverse-n1"])
 )
@@ -261,7 +261,7 @@ def test_inner_loops_stay_in_registers(case: Case, target: str) -> None:
 ARM = [target.spelling for target in backend_description("cpu").TARGETS if "neon" in target.capabilities.cpu_features]
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize("target", ARM)
 def test_every_named_target_is_executed(arm: Emulator, target: str) -> None:
     """Each target is as the table of targets says. The product is large enough to be divided among several

@@ -12,7 +12,7 @@ import qmlir
 from qmlir.checking.onnxruntime import session
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("name", others_slow(list(LAYERS), "lstm_ragged", "gru_lengths"))
 def test_layer(arm: Emulator, name: str) -> None:
     kind, arguments = LAYERS[name]

@@ -12,7 +12,7 @@ from support.cover import diagonal
 import qmlir
 from qmlir.targets import resolve
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 # Batch, queries, keys: queries of less than a vector, one, two, and a ragged one; keys of less than a tile, of a block,
 # and of several blocks.
@@ -37,7 +37,7 @@ def _compiled(form: Form, target: str) -> tuple[Any, Any]:
     return artifact, qmlir.load(artifact).main
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(FORMS), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_the_kernel_is_right(name: str, target: str) -> None:
     if not set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features):

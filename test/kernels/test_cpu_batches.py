@@ -13,7 +13,7 @@ from support.kernels import RandomCodes, forced
 import qmlir
 from qmlir import TensorSpec as T
 
-pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=27)]
+pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=40)]
 NAMES = amx.INTEGER
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 
@@ -80,7 +80,7 @@ def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
         np.testing.assert_array_equal(program.main(lhs, given), want)
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(
     ("tokens", "experts", "topk", "unsigned"), diagonal([(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)], [False, True])
@@ -100,7 +100,7 @@ def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int,
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dynamic_number_of_tokens(name: str) -> None:
     codes = RandomCodes(5)

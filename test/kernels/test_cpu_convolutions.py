@@ -78,7 +78,7 @@ def runs_here(target: str) -> bool:
     return set(resolve(target).capabilities.cpu_features) <= set(resolve("cpu").capabilities.cpu_features)
 
 
-@pytest.mark.sweep(fast=40, slow=18)
+@pytest.mark.sweep(fast=40, slow=26)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("one-result")])
 def test_static_images(name: str, target: str) -> None:
@@ -104,7 +104,7 @@ def same_as_torch(name: str, target: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(layer, x))
 
 
-@pytest.mark.sweep(fast=6, slow=18)
+@pytest.mark.sweep(fast=6, slow=26)
 @pytest.mark.parametrize("name", ["stem", "two-blocks", "pixels", "holes", "groups"])
 def test_any_number_of_images(name: str) -> None:
     layer, shape = layer_of(name)
@@ -159,7 +159,7 @@ class Lines(nn.Module):
         return self.third(x).transpose(1, 2)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_lines(dynamic: bool) -> None:
     """Only the input is transposed: the model itself makes the channels its last axis."""
@@ -212,7 +212,7 @@ def test_a_filter_that_comes_with_a_call() -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), expected(Given(), x, w))
 
 
-@pytest.mark.sweep(fast=4, slow=18)
+@pytest.mark.sweep(fast=4, slow=26)
 @pytest.mark.parametrize("name", ["stem", "two-blocks", "one-line", "groups"])
 def test_on_arm(name: str, arm: Emulator) -> None:
     layer, shape = layer_of(name)
@@ -244,7 +244,7 @@ def depthwise(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return nn.Sequential(with_integers(layer, len(name)), nn.ReLU6()), shape
 
 
-@pytest.mark.sweep(fast=20, slow=18)
+@pytest.mark.sweep(fast=20, slow=26)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_each_channel_by_itself(name: str, target: str) -> None:
@@ -258,7 +258,7 @@ def test_each_channel_by_itself(name: str, target: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected(layer, x))
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("name", ["full-blocks", "ragged"])
 def test_each_channel_of_any_number_of_images(name: str) -> None:
     layer, shape = depthwise(name)
@@ -268,7 +268,7 @@ def test_each_channel_of_any_number_of_images(name: str) -> None:
         np.testing.assert_array_equal(main(x), expected(layer, x))
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("name", ["ragged", "five"])
 def test_each_channel_on_arm(name: str, arm: Emulator) -> None:
     layer, shape = depthwise(name)

@@ -15,7 +15,7 @@ from qmlir.targets.cpu.host import host_features
 NAME = "avx512-vnni-depthwise"
 pytestmark = [
     pytest.mark.skipif("avx512vnni" not in host_features(), reason="the host has no AVX512-VNNI"),
-    pytest.mark.sweep(fast=3, slow=27),
+    pytest.mark.sweep(fast=3, slow=40),
 ]
 
 # Image [N, H, W, C], filter, strides, dilations, padding, whether codes are unsigned (with a zero point): blocks of
@@ -35,7 +35,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize(("image", "kernel", "strides", "dilations", "padding", "unsigned"), CASES)
 def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, padding: Any, unsigned: bool) -> None:
     x, w, kw = depthwise(image, kernel, strides, dilations, padding, unsigned)

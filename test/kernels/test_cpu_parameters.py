@@ -24,7 +24,7 @@ from qmlir.runtime import inputs
 from qmlir.runtime.packed import packed, to_text
 from qmlir.runtime.program import run_packer
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 PRODUCTS = {
     f.name: f
@@ -45,7 +45,7 @@ def evaluated(artifact: Any, arguments: list[Any]) -> list[Any]:
         return Interpreter(module).call("main", arguments)
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in PRODUCTS])
 def test_parameters_are_as_constants(name: str, tmp_path: Path) -> None:
     form = PRODUCTS[name]

@@ -47,7 +47,7 @@ def expected(body: str, given: list[Any], weight: Any) -> Any:
     return np.maximum(found + np.arange(weight.shape[1]), 0) + given[1] if body == BEHIND else found
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("target", KERNELS)
 @pytest.mark.parametrize(
     ("body", "k", "n"), [(PLAIN, 7, 45), (TURNED, 64, 32), (BEHIND, 770, 70), (BEHIND, 1537, 129), (PLAIN, 1, 8)]
@@ -65,7 +65,7 @@ def test_any_number_of_rows(body: str, k: int, n: int, target: str) -> None:
         np.testing.assert_array_equal(main(*given), expected(body, given, weight))
 
 
-@pytest.mark.sweep(fast=4, slow=27)
+@pytest.mark.sweep(fast=4, slow=40)
 @pytest.mark.parametrize("rows", [1, 5, 16, 100])
 def test_a_known_number_of_rows(rows: int) -> None:
     model, weight = program(BEHIND, 96, 80, str(rows))
@@ -90,7 +90,7 @@ def test_what_is_no_number_stays_in_its_row() -> None:
     np.testing.assert_array_equal(found, x @ weight)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("body", [PLAIN, TURNED])
 def test_parameters_are_as_constants(body: str, tmp_path: Path) -> None:
     model, weight = program(body, 70, 45)
@@ -158,7 +158,7 @@ func.func @main(%x: tensor<{rows}x{k}xbf16>, %b: tensor<{n}xf32>) -> tensor<{row
 }}"""
 
 
-@pytest.mark.sweep(fast=15, slow=36)
+@pytest.mark.sweep(fast=15, slow=60)
 @pytest.mark.parametrize("kernel", amx.BF16_PLAIN)
 @pytest.mark.parametrize(("k", "n", "rows", "turned"), [
     (7, 45, "?", False), (64, 32, "?", True), (70, 33, "29", True), (1537, 129, "40", False), (1, 8, "1", True),
@@ -178,7 +178,7 @@ def test_weights_of_bfloat16(k: int, n: int, rows: str, turned: bool, kernel: st
         np.testing.assert_array_equal(main(x.astype(ml_dtypes.bfloat16), bias), expected)
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(("shape", "weight", "options"), [
     ((2, 5, 9, 8), (7, 5, 3, 3), {"padding": 1}), ((1, 6, 8, 8), (4, 6, 1, 1), {"stride": 2}),
     ((1, 3, 12, 10), (33, 3, 5, 3), {"dilation": 2, "bias": False}), ((2, 16, 7, 7), (16, 16, 1, 1), {}),

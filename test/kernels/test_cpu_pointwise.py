@@ -17,7 +17,7 @@ from qmlir.compiler import parse, text_at
 from qmlir.core.mlir import context, ir
 from qmlir.targets import resolve
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 KINDS = ("uint8", "int8")
 TARGETS = ("cpu:znver4", "cpu:x86-64-v4", "cpu:x86-64-v3")
@@ -82,7 +82,7 @@ def _codes(kind: str, shape: tuple[int, ...], seed: int = 0) -> Any:
     return start.astype(np.uint8).view(kind).reshape(shape)
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(("name", "kind", "target"), diagonal(_with_kinds(UNARY), TARGETS))
 def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
     _needs(target)
@@ -101,7 +101,7 @@ def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
         assert (apart > 0).mean() < 0.01
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(("name", "kind", "target"), diagonal(_with_kinds(BINARY), TARGETS))
 def test_every_pair_of_codes(name: str, kind: str, target: str) -> None:
     _needs(target)

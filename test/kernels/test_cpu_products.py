@@ -17,7 +17,7 @@ from qmlir import TensorSpec as T
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels import tiles
 
-pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=27)]
+pytestmark = [pytest.mark.usefixtures("emulated_amx"), pytest.mark.sweep(fast=6, slow=40)]
 NAMES = amx.INTEGER
 # In the fast tier, products run with every register tile, and the cases around them only with the first.
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]

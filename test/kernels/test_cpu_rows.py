@@ -33,7 +33,7 @@ QUANTISED: dict[str, tuple[tuple[int | None, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize(("name", "target"), diagonal(list(QUANTISED), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_dynamic_quantisation_is_exact(name: str, target: str) -> None:
     _needs(target)

@@ -54,7 +54,7 @@ def check(name: str, dtype: str, code: str, m: int, n: int, groups: int, size: i
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sweep(fast=8, slow=36)
+@pytest.mark.sweep(fast=8, slow=60)
 @pytest.mark.parametrize(
     ("dtype", "code", "zero", "name"),
     diagonal([("f32", "i4", "int"), ("f16", "i8", ""), ("bf16", "u4", "int"), ("f32", "i2", ""), ("f32", "i4", ""),
@@ -70,7 +70,7 @@ def test_multiply_adds(
     check(name, dtype, code, m, n, groups, size, seed, zero, dynamic)
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.skipif("avx512-bf16" not in NAMES, reason="the host has no vdpbf16ps")
 @pytest.mark.parametrize(
     ("code", "zero", "name"), diagonal([("i4", ""), ("u4", "int"), ("i2", ""), ("i4", "int")], BF16)
@@ -85,7 +85,7 @@ def test_bfloat16(
     check(name, "bf16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.skipif(not FP16, reason="the host has no AVX-512 to stand in for AMX")
 @pytest.mark.parametrize(
     ("code", "zero", "name"), diagonal([("i4", ""), ("u4", "int"), ("i2", ""), ("i4", "int")], FP16)
@@ -100,7 +100,7 @@ def test_half_precision(
     check(name, "f16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize("name", FMA)
 @pytest.mark.parametrize("m", [1, 5])
 def test_tables(name: str, m: int) -> None:
@@ -113,7 +113,7 @@ def test_tables(name: str, m: int) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize(
     ("compute", "name"),
     [*diagonal(["f32", "bf16"], FMA), *(("f32", name) for name in BF16)],  # see test_refusals
@@ -133,7 +133,7 @@ def test_numbers_that_are_not_exact(compute: str, name: str) -> None:
     assert (np.abs(got - want) <= 2.0**-22 * np.abs(want) + groups * size * 2.0**-24 * terms).all()
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.skipif("avx512-bf16" not in NAMES, reason="the host has no vdpbf16ps")
 @pytest.mark.parametrize(
     ("dtype", "code", "kw", "reason"),

@@ -19,7 +19,7 @@ from qmlir.errors import UsageError
 from qmlir.targets import backend_of, resolve
 from qmlir.targets.cuda.kernels import configurations
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 TARGETS = ["cuda:sm_80", "cuda:sm_90a", "cuda:sm_86", "cuda:sm_89", "cuda:sm_120"]
 

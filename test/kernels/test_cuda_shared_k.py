@@ -10,7 +10,7 @@ from kernels.test_cuda_products import S8, TARGETS, WGMMA, codes, one_kernel, pr
 import qmlir
 from qmlir import TensorSpec as T
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 
 @pytest.mark.slow

@@ -232,7 +232,7 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.sweep(fast=8, slow=36)
+@pytest.mark.sweep(fast=8, slow=60)
 @pytest.mark.parametrize(("name", "target"), SAMPLE)
 def test_kernels_are_the_same_without_facts(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []

@@ -137,7 +137,7 @@ def test_a_lane_of_mma_sync_has_neighbouring_columns(interleave: int) -> None:
         )
 
 
-@pytest.mark.sweep(fast=5, slow=36)
+@pytest.mark.sweep(fast=5, slow=60)
 @pytest.mark.parametrize(("arch", "instruction"), AMD, ids=[f"{a}-{i.name}-{i.element}" for a, i in AMD])
 def test_products_of_what_lanes_hold(arch: str, instruction: object) -> None:
     """The instructions' products of the fragments that lanes hold by the table add up to the product of the tile."""

@@ -143,7 +143,7 @@ def test_sorted_rows_on_matrices() -> None:
     _sorted("rocm:gfx942", "w4 i8 groups zeros", [3, 0, 40, 9])
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", AMD)
 @pytest.mark.parametrize("scheme", SCHEMES)

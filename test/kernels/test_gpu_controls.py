@@ -156,7 +156,7 @@ CONTROLS: list[tuple[Change, str, int, str, str]] = [
 ]
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize(("change", "name", "m", "target", "reason"), CONTROLS)
 def test_a_broken_kernel_is_noticed(change: Change, name: str, m: int, target: str, reason: str) -> None:
     with pytest.raises((KernelError, AssertionError), match=reason):
@@ -201,7 +201,7 @@ def _refusal(module: Path, tool: tuple[str, ...] = ("spirv-val",)) -> str:
     return "" if done.returncode == 0 else done.stderr.decode()
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(("name", "m", "target"), VULKAN)
 def test_spirv_is_valid(name: str, m: int | None, target: str, tmp_path: Path) -> None:
     for module in _modules(tmp_path, name, m, target):
@@ -233,7 +233,7 @@ def test_spirv_of_experts_is_valid(tmp_path: Path) -> None:
     assert [_refusal(module) for module in found] == [""] * len(found)
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize(
     ("name", "target"),
     [("w8a8, ragged", "rdna3"), ("w8a8, ragged", "ada"), ("w4a16, group 64, zero points", "ada"),

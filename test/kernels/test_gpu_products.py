@@ -11,7 +11,7 @@ from kernels.gpu_products import PRODUCTS, check, chosen, interpreted, values
 import qmlir
 from qmlir import TensorSpec
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 ROWS = (1, 5, 33, None)  # None: dynamic, called with 18 and with 1
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
@@ -57,7 +57,7 @@ def _for_amd(names: Any) -> Any:
 EVERY = [(name, m) for name in PRODUCTS for m in ROWS]
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(("name", "m"), QUICK)
 def test_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
     _on_lavapipe(name, m, lavapipe)
@@ -72,7 +72,7 @@ def test_all_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
 SOME = [("w4a8, group 64, zero points", None), ("w4a16, group 32", 33)]
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(
     ("name", "m", "arch"),
     [(*case, "gfx942") for case in _for_amd(QUICK)]
@@ -82,7 +82,7 @@ def test_on_amd(name: str, m: int | None, arch: str) -> None:
     _interpreted(name, m, f"rocm:{arch}")
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(
     ("name", "m", "arch"),
     [
@@ -100,7 +100,7 @@ def test_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
     _interpreted(name, m, f"vulkan:{arch}")
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["rdna3", "ada", "xe2"])
 @pytest.mark.parametrize(("name", "m"), [(n, m) for n, m in EVERY if n[2:4] == "a8" or n[2:5] == "a16"])
@@ -108,7 +108,7 @@ def test_all_on_cooperative_matrices(name: str, m: int | None, arch: str) -> Non
     _interpreted(name, m, f"vulkan:{arch}")
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", AMD)
 @pytest.mark.parametrize(("name", "m"), _for_amd(EVERY))

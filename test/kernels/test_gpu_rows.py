@@ -14,7 +14,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.shapes import Shape
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 R = qmlir.reference
 QUANTISED: dict[str, tuple[Shape, dict[str, Any]]] = {
@@ -78,7 +78,7 @@ def test_all_dynamic_quantisation_on_amd(name: str, target: str) -> None:
     _interpreted(name, target)
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("target", ["vulkan:hopper", "vulkan:rdna3"])
 @pytest.mark.parametrize("name", others_slow(list(QUANTISED), "rows", "range", "groups", "from_f16"))
 def test_dynamic_quantisation_on_devices_that_divide_badly(

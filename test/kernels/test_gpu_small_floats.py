@@ -14,7 +14,7 @@ import qmlir
 from qmlir import TensorSpec as T
 from qmlir.dialect.dtypes import DTYPES
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 PAIRS = (
     ("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e4m3fnuz", "e4m3fnuz"), ("e5m2fnuz", "e5m2fnuz"), ("e4m3", "e5m2"),
@@ -167,7 +167,7 @@ def test_blocks_with_scales_of_a_byte_on_amd(name: str, m: int | None, arch: str
     _blocks(f"rocm:{arch}", name, m)
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "name", "m"),

@@ -16,7 +16,7 @@ from qmlir.core.mlir import context, ir
 from qmlir.targets.gpu_kernels.multi_version import partition
 from qmlir.targets.rocm import isa
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 
 def test_each_number_of_rows_gets_what_is_fastest_for_it() -> None:

@@ -17,7 +17,7 @@ STACK = 128 << 10
 KEPT = 16 << 10  # for the runtime's frames below the kernel's
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(("activations", "k"), [("f32", 1536), ("i8", 4096)])
 def test_a_kernel_fits_the_stack_of_a_thread(activations: str, k: int) -> None:
     """Regression: the function for a chunk was inlined into both of its callers, so the frame had its buffers twice."""

@@ -13,7 +13,7 @@ import pytest
 import qmlir
 from conformance.program import Program, reference
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 R = qmlir.reference
 # M, N, K: the issue's own row times a matrix (with a smaller N), ragged ones, and a batch of tokens.
@@ -62,7 +62,7 @@ def _on(target: str) -> list[Any]:
     return [pytest.param(s, id="x".join(map(str, s)), marks=pytest.mark.slow if s in slow else ()) for s in SHAPES]
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("shape", _on("cpu"))
 @pytest.mark.parametrize("name", SCHEMES)
 def test_product_on_the_cpu(name: str, shape: tuple[int, int, int], data: Any, same: Any) -> None:

@@ -13,7 +13,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import UsageError
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 R = qmlir.reference
 
@@ -83,7 +83,7 @@ def _pairs(on: str) -> list[Any]:
     return found
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize(("geometry", "scheme"), _pairs("cpu"))
 def test_constant_weights_on_the_cpu(geometry: str, scheme: str, data: Any, same: Any) -> None:
     _constant_weights(geometry, scheme, "cpu", data, same)

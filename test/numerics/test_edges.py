@@ -11,7 +11,7 @@ import pytest
 import qmlir
 from qmlir.errors import InputError, VerifyError
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 R = qmlir.reference
 F = np.float32
@@ -218,7 +218,7 @@ def test_one_constant_weight_for_a_batch_with_zero_points(shape: tuple[int, ...]
     same(qmlir.load(made).main(x), R.scaled_matmul(x, w, **kw))
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize(("scales", "zeros"), [(2, 4), (4, 2), (2, 3)])
 def test_scale_and_zero_point_with_blocks_of_their_own(
@@ -235,7 +235,7 @@ def test_scale_and_zero_point_with_blocks_of_their_own(
         near(actual, R.scaled_matmul(x, w, **kw, **stated), terms(x, w, kw | stated))
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("dtype", ["u4", "u2", "i4"])
 def test_zero_points_of_a_byte_have_the_sign_of_shorter_codes(dtype: str, target: str, data: Any, same: Any) -> None:
     """Regression: the zero point 200 of unsigned codes shorter than a byte was read as -56."""

@@ -11,7 +11,7 @@ import qmlir
 from qmlir import TensorSpec
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
 @pytest.mark.parametrize("activation", ["swiglu", "geglu"])
 @pytest.mark.parametrize("op", ["scaled_matmul", "conv2d_q"])

@@ -15,7 +15,7 @@ import pytest
 import qmlir
 from conformance.stream import Stream
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 F = np.float32
@@ -146,7 +146,7 @@ def test_reference(name: str) -> None:
     assert _digest(y) == GOLDEN[name]["sha256"]
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled(name: str, target: str) -> None:
     assert _digest(CASES[name](_On(target))) == GOLDEN[name]["sha256"]

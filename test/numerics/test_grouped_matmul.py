@@ -11,7 +11,7 @@ import qmlir
 from qmlir import InputError, TensorSpec
 from qmlir.errors import CompileError
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 R = qmlir.reference
 
@@ -76,7 +76,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize(("shape", "on"), SHAPES, ids=str)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_group_sizes_at_run_time(
@@ -101,7 +101,7 @@ def _arrays(kw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("sizes", ["none", "seventeen", "many"])
 def test_static_rows(sizes: str, target: str, request: pytest.FixtureRequest, data: Any, same: Any) -> None:
     if sizes == "none" and target == "vulkan:lavapipe":
@@ -148,7 +148,7 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("form", FORMS)
 def test_parameters_of_several_rows_and_groups(form: str, data: Any, same: Any) -> None:
     """Regression: a scale that two rows, slots or groups share was indexed by each of them, and read past its end."""

@@ -14,7 +14,7 @@ from qmlir import InputError, TensorSpec
 from qmlir.dialect.dtypes import from_numpy
 from qmlir.errors import VerifyError
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 R = qmlir.reference
 E, H, F, N = 5, 48, 40, 24
@@ -96,7 +96,7 @@ def test_per_slot_tokens_and_zero_points(data: Any, same: Any) -> None:
     same(qmlir.ops.moe(**kw), R.moe(**kw))
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("stage", ["input", "output"])
 @pytest.mark.parametrize("own", [(4, 1), (2, 1), (2, 2, 1)], ids=str)
 def test_scales_of_several_tokens(own: tuple[int, ...], stage: str, data: Any, same: Any) -> None:
@@ -158,7 +158,7 @@ def test_message_names_the_operand(data: Any) -> None:
 # ----------------------------------------------------------------------------------------------------- router
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
 @pytest.mark.parametrize(("experts", "topk", "dtype"), [(8, 2, np.float32), (64, 6, np.float16), (5, 5, np.float32)])
 def test_route(scoring: str, experts: int, topk: int, dtype: Any, target: str, data: Any) -> None:

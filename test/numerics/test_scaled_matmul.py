@@ -16,7 +16,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import from_numpy
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 ROWS = (0, 1, 2, 3, 17, 31, 33, 128)
 R = qmlir.reference
@@ -132,7 +132,7 @@ def _number(dtype: str) -> Any:
     return {"f32": np.float32, "i32": np.int32, "u8": np.uint8, "i8": np.int8}[dtype]
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(("name", "n", "k"), diagonal(list(EXACT), SHAPES))
 def test_exact(name: str, n: int, k: int, target: str, data: Any, same: Any) -> None:
     function = compiled(target, EXACT[name](data, 4, n, k), dynamic=True)

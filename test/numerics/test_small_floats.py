@@ -10,7 +10,7 @@ import pytest
 import qmlir
 from qmlir.dialect.dtypes import DTYPES
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 R = qmlir.reference
 FORMATS = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
@@ -43,7 +43,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize(("lhs", "rhs", "on"), PAIRS)
 def test_products(lhs: str, rhs: str, on: str, request: pytest.FixtureRequest, data: Any, same: Any) -> None:
     target = on if on == "cpu" else request.getfixturevalue("lavapipe")

@@ -13,7 +13,7 @@ from qmlir import InputError, SparseSpec, SparseWeight, TensorSpec
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import UsageError, VerifyError
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 R = qmlir.reference
 FORMATS = ("csr", "coo", "bsr", "2:4")

@@ -10,7 +10,7 @@ import pytest
 
 import qmlir
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 R = qmlir.reference
 F = np.float32
@@ -91,14 +91,14 @@ CLOSE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=18, slow=27)
+@pytest.mark.sweep(fast=18, slow=40)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_exact_products(name: str, target: str, data: Any, same: Any) -> None:
     kw = PRODUCTS[name](data)
     same(qmlir.ops.scaled_matmul(target=target, **kw), R.scaled_matmul(**kw))
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize("name", CLOSE)
 def test_close_products(name: str, target: str, data: Any) -> None:
     kw = CLOSE[name](data)

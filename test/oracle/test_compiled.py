@@ -16,7 +16,7 @@ from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul", "moe")
 # Reasons of refusals: docs/semantics.md defines these operations, but no lowering supports them.
@@ -48,7 +48,7 @@ def check(op: str, rows: Any) -> list[str]:
     return found
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
 def test_a_few(op: str) -> None:
     every = list(spaces.more(op, 1 if op == "moe" else 3, seed=7))
@@ -105,7 +105,7 @@ ONCE_WRONG: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("name", ONCE_WRONG)
 def test_once_wrong(name: str) -> None:
     """Every operand is an argument of the program."""
@@ -132,7 +132,7 @@ def test_recipe_aiter(rounding: str, dtype: str) -> None:
 TYPES = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": "u1", "float4_e2m1fn": "e2m1"}
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("name", TYPES)
 def test_arrays_of_ml_dtypes(name: str) -> None:
     """As an argument, as a constant and in the reference, codes have the values that ml_dtypes gives them."""

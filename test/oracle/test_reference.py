@@ -66,7 +66,7 @@ def test_every_field_is_a_parameter(op: str) -> None:
     assert not spaces.uncovered(op)
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("op", OPS)
 def test_pairs(op: str) -> None:
     assert not disagreements(op, islice(spaces.rows(op), 0, None, 9))

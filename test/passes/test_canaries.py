@@ -262,7 +262,7 @@ def run(canary: Canary, target: Target, path: Path, left_out: str = "") -> None:
     np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
 
 
-@pytest.mark.sweep(fast=48, slow=36)
+@pytest.mark.sweep(fast=48, slow=60)
 @pytest.mark.parametrize("name", CANARIES)
 def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     canary = CANARIES[name]
@@ -270,7 +270,7 @@ def test_with_the_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(canary, resolve(canary.target), PROGRAMS / f"{name}.mlir")
 
 
-@pytest.mark.sweep(fast=48, slow=36)
+@pytest.mark.sweep(fast=48, slow=60)
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", CANARIES)
 def test_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,13 +400,13 @@ BARRIERS = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=12, slow=18)
+@pytest.mark.sweep(fast=12, slow=26)
 @pytest.mark.parametrize("name", BARRIERS)
 def test_with_the_barriers(name: str) -> None:
     BARRIERS[name].shows(name, BARRIERS[name].target)
 
 
-@pytest.mark.sweep(fast=12, slow=18)
+@pytest.mark.sweep(fast=12, slow=26)
 @pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
 @pytest.mark.parametrize("name", BARRIERS)
 def test_without_the_barriers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def convolved(x: np.ndarray[Any, Any], w: np.ndarray[Any, Any], s: int, d: int, 
 
 @pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe"])
 @pytest.mark.parametrize(("t", "acc"), [("i8", "i32"), ("f32", "f32")])
-@pytest.mark.sweep(fast=27, slow=18)
+@pytest.mark.sweep(fast=27, slow=26)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_linalg_convolution(shape: tuple[int, ...], t: str, acc: str, target: str, tmp_path: Path) -> None:
     """Regression: the convolution read beyond the image, with a result of 153 instead of 189."""

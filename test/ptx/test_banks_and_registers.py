@@ -11,7 +11,7 @@ from ptx.shipped import SCHEMES, TARGETS, product, rows
 from qmlir.targets import resolve
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(
     ("dtype", "group"),
     [("i8", 0), ("i4", 64), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("i4", 0), ("i2", 0)))],
@@ -51,7 +51,7 @@ SOME = {
 }
 
 
-@pytest.mark.sweep(fast=4, slow=90)
+@pytest.mark.sweep(fast=4, slow=134)
 @pytest.mark.parametrize(
     "one", [pytest.param(c, id=c.key, marks=[] if c.key in SOME else [pytest.mark.slow]) for c in EVERY]
 )

@@ -13,7 +13,7 @@ from emulation.programs import FAMILIES, artifact_of, calls, judged
 from ptx.forms import fast_one_byte_floats, handed, sliced, stream_k
 from ptx.program import interpret
 
-pytestmark = pytest.mark.sweep(fast=3, slow=45)
+pytestmark = pytest.mark.sweep(fast=3, slow=66)
 
 FORMS = [*FAMILIES, *fast_one_byte_floats(), *sliced(), *handed(), *stream_k()]
 # In the fast tier: every family, and most kinds of products.
@@ -32,7 +32,7 @@ FAST |= {("cuda:sm_89", "fp8-fast, 1 groups"), ("cuda:sm_90a", "fp8 wgmma-groups
 CASES = [(t, f) for f in FORMS for t in f.targets]
 
 
-@pytest.mark.sweep(fast=15, slow=45)
+@pytest.mark.sweep(fast=15, slow=66)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t[5:]}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],

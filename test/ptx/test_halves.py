@@ -29,7 +29,7 @@ CASES = [
 FAST = CASES[1], CASES[6]
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(
     ("lhs", "dtype", "scale", "zeros", "instruction"),
     [pytest.param(*c, marks=[] if c in FAST else [pytest.mark.slow]) for c in CASES],

@@ -15,7 +15,7 @@ from qmlir import TensorSpec as T
 R = qmlir.reference
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(
     "kind",
     [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz],
@@ -50,7 +50,7 @@ def test_conversions_to_8_bit_floats(kind: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a"])
 def test_quantised_dynamically_then_multiplied(target: str) -> None:
     """The codes and scales of one program are the arguments of the next."""
@@ -88,7 +88,7 @@ def test_products_of_experts() -> None:
         program.main(lhs, ids + experts)
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(("m", "k"), [(1, 508), (1, 511), (5, 508)])
 def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
     """K is whole rounds of a warp, but not whole chunks. Regression: LLVM widened each lane's loads of words or bytes
@@ -100,7 +100,7 @@ def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
     np.testing.assert_array_equal(interpret(made).main(a), R.scaled_matmul(a, b, out_dtype="i32"))
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("lhs", ["i8", "u8"])
 def test_padding_of_a_large_filter(lhs: str) -> None:
     """A filter with more rows plus columns than a word has bits: the image is not copied to pad it either."""

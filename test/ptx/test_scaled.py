@@ -24,7 +24,7 @@ from qmlir.targets.cuda.kernels import float_strategy, scaled_gemm
 from qmlir.targets.cuda.kernels.float_strategy import ScaledMmaStrategy
 from qmlir.targets.cuda.kernels.scaled_instructions import SCALED
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 TARGET = "cuda:sm_120a"
 NAME = "mma-sync-scaled"
@@ -106,7 +106,7 @@ def check(form: Format, m: int | None, n: int, k: int, rows: tuple[int, ...], **
     assert {form.kind} == {kind for text in ptx(artifact) for kind in re.findall(r"::(mxf\S+)", text)}
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("name", FORMATS)
 def test_products_are_exact(name: str) -> None:
     check(FORMATS[name], *SIZES[0], (33,))
@@ -118,7 +118,7 @@ def test_a_dynamic_number_of_rows(name: str) -> None:
     check(FORMATS[name], None, 72, 160, (0, 1, 21))
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(("name", "size"), [(n, s) for n in ("MXFP8", "MXFP4", "NVFP4") for s in SIZES[1:]])
 def test_ragged_sizes(name: str, size: tuple[int, int, int]) -> None:
     check(FORMATS[name], *size, (size[0],))
@@ -220,7 +220,7 @@ def signs_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("qmlir.targets.gpu_kernels.scaled._SIGNED", "none")
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize(
     ("change", "name"),

@@ -20,7 +20,7 @@ from qmlir.emulation.cuda.text import parse
 from qmlir.kernels import emit as e
 from qmlir.targets.gpu_kernels import stream_k
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 M, N, K = 33, 72, 1100
 CHOICE = {"strategy": "mma-sync-int8", "mma-sync-int8-tile": "16x64x128x1x4x1x4-stream-k"}
@@ -67,7 +67,7 @@ def made() -> Program:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_the_order_of_workgroups_changes_nothing(made: Program, order: dict[str, Any]) -> None:
     made.options = order
@@ -86,7 +86,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(("change", "order"), diagonal(list(CHANGES), ORDERS))
 def test_parts_that_may_not_be_seen_are_noticed(made: Program, change: str, order: dict[str, Any]) -> None:
     made.options = order

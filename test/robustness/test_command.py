@@ -41,7 +41,7 @@ def run(folder: Path, *words: str, program: str = "qmlir", **kw: Any) -> Result:
 CRASH = "func.func(iree-abi-transformation-pipeline)"
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("program", ["qmlir", "qmlir-opt"])
 def test_crash_of_the_compiler(program: str, source: Path, tmp_path: Path) -> None:
     words = ["compile", str(source), "-o", "out/x.vmfb", "--no-cache", "--pipeline", CRASH]

@@ -47,7 +47,7 @@ def test_the_slow_tier_is_large_enough() -> None:
     assert sum(COUNTS.values()) >= 50_000
 
 
-@pytest.mark.sweep(slow=18)
+@pytest.mark.sweep(slow=26)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("surface", COUNTS)

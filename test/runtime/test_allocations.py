@@ -15,7 +15,7 @@ import qmlir
 from benchmarks.cpu.works import works
 from qmlir.targets.cpu.host import host_features
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 WORKS = {w.name: w for w in works()}
 # Name -> 1 if the program has intermediates, 0 if not.
@@ -60,7 +60,7 @@ def allocations(artifact: qmlir.Artifact, arguments: list[Any], folder: Path) ->
     return sum(int(count) for count in re.findall(r"alloca +count=(\d+)", told))
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_call_allocates_its_result_and_one_scratch(name: str, tmp_path: Path) -> None:
     if name in AVX512 and "avx512vnni" not in host_features():
@@ -70,7 +70,7 @@ def test_a_call_allocates_its_result_and_one_scratch(name: str, tmp_path: Path) 
     assert allocations(artifact, arguments, tmp_path) == 1 + PROGRAMS[name]
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("name", [*PROGRAMS, MOE])
 def test_calls_take_their_memory_from_the_pool(name: str) -> None:
     artifact, arguments = WORKS[name].tiny().program()

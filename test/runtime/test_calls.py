@@ -14,7 +14,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import InputError
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 R = qmlir.reference
 

@@ -154,7 +154,7 @@ def test_values_are_made_up_inside_of_the_tables() -> None:
     assert pairs.max(axis=0).tolist() == [8, 3]
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(
     "body",
     [
@@ -224,7 +224,7 @@ def _embeddings() -> tuple[type, type]:
     return Sliced, Counted
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_torch_model_keeps_to_its_vocabulary_and_its_length(which: int) -> None:
     """Regression: 33 positions with a table of 32 ended the process, and so did an id of 5000."""
@@ -245,7 +245,7 @@ def test_a_torch_model_keeps_to_its_vocabulary_and_its_length(which: int) -> Non
             main(ids)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_an_onnx_model_keeps_to_its_vocabulary_and_its_length(dynamo: bool, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

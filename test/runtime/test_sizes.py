@@ -17,7 +17,7 @@ from qmlir.dialect.sizes import Size
 from qmlir.errors import InputError, ParseError, UsageError, VerifyError
 from qmlir.ops.arguments import normalized
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 F, I8, I32 = np.float32, np.int8, np.int32
 
@@ -177,7 +177,7 @@ def _resized(array: Any, axis: int, size: int) -> Any:
 
 
 # In the fast tier, only a product and an elementwise operation run on lavapipe: all targets refuse the same calls.
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize(
     ("name", "on"),
     [pytest.param(n, on, marks=() if on == "cpu" or n in ("scaled_matmul", "quantize") else pytest.mark.slow)

@@ -166,7 +166,7 @@ def test_many_children_of_a_fork() -> None:
     assert run(FORK.format(children=20, threads=3), 3, timeout=600) == f"{[0] * 20} True\n"
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("end", ["", "sys.exit(0)", "os._exit(0)", "time.sleep(0.05)"])
 def test_process_ends_while_helpers_spin_and_while_they_sleep(end: str) -> None:
     assert run(f"print(right(20), flush=True); {end}", 3) == "True\n"

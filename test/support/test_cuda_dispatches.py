@@ -39,7 +39,7 @@ def few(name: str, target: str, m: int | None) -> None:
     assert 1 <= len(found) <= most(name, m), (m, found)
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize(
     ("name", "target", "m"),
     [
@@ -58,7 +58,7 @@ def test_products_are_few_dispatches(name: str, target: str, m: int | None) -> N
     few(name, target, m)
 
 
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -52,7 +52,7 @@ def sorting(name: str) -> int:
     return 0
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize("target", ["rocm:gfx942", "vulkan:rdna3"])
 @pytest.mark.parametrize(
     ("name", "m"),
@@ -74,7 +74,7 @@ def test_products_are_few_dispatches(name: str, m: int | None, target: str) -> N
     assert len(every) - len(found) <= sorting(name), every
 
 
-@pytest.mark.sweep(slow=45)
+@pytest.mark.sweep(slow=66)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -56,7 +56,7 @@ def test_a_bad_cell_is_noticed() -> None:
     assert problem(quantised, target, {**RESULTS[quantised.name][target], "kernels": 2})
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("target", ["cpu", "cpu:znver4", "cpu:neoverse-v1"])
 def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Path) -> None:
     BY_NAME["dynamic_quantize: f16, per token, asymmetric"].compile(
@@ -65,7 +65,7 @@ def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Pat
     assert len(list(tmp_path.glob("*.mlir"))) == 1  # by a kernel of qmlir's or of IREE's
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
 def test_sample(name: str, target: str) -> None:
     assert found(BY_NAME[name], target) == RESULTS[name][target]
@@ -78,7 +78,7 @@ def test_cells_of_this_commit(number: int, rotation: int) -> None:
     assert found(form, target) == RESULTS[form.name][target], (form.name, target)
 
 
-@pytest.mark.sweep(slow=18)
+@pytest.mark.sweep(slow=26)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS)
@@ -87,7 +87,7 @@ def test_whole_matrix(target: str) -> None:
     assert every == {name: row[target] for name, row in RESULTS.items()}
 
 
-@pytest.mark.sweep(slow=18)
+@pytest.mark.sweep(slow=26)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["cuda:sm_86", "cuda:sm_89", "cuda:sm_120"])
@@ -101,7 +101,7 @@ def test_other_cuda_targets_do_as_the_first(target: str) -> None:
     assert every == {name: unnamed(row["cuda:sm_80"]) for name, row in RESULTS.items()}
 
 
-@pytest.mark.sweep(slow=18)
+@pytest.mark.sweep(slow=26)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("target", [t for t in TARGETS if not t.startswith("vulkan")])

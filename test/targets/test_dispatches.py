@@ -41,13 +41,13 @@ def _check(name: str, m: int | None, target: str, folder: Path) -> None:
             assert found.scratch_bytes == 0, found
 
 
-@pytest.mark.sweep(fast=8, slow=36)
+@pytest.mark.sweep(fast=8, slow=60)
 @pytest.mark.parametrize(("name", "m", "target"), SAMPLE)
 def test_one_dispatch(name: str, m: int | None, target: str, tmp_path: Path) -> None:
     _check(name, m, target, tmp_path)
 
 
-@pytest.mark.sweep(slow=72)
+@pytest.mark.sweep(slow=108)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("m", ROWS)

@@ -28,7 +28,7 @@ def command(*words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.sweep(fast=45, slow=36)
+@pytest.mark.sweep(fast=45, slow=60)
 @pytest.mark.parametrize("target", [t.spelling for t in all_targets()])
 def test_a_saved_program_is_opened(target: str, tmp_path: Path) -> None:
     """Regression: programs with cooperative matrices were edited after packing, and their files could not be opened."""

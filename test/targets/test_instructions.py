@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.cover import diagonal, others_slow
 
-pytestmark = pytest.mark.sweep(fast=6, slow=27)
+pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
 MATRIX = {
     "rocm:gfx90a": r"v_mfma_i32_\w+i8",
@@ -68,7 +68,7 @@ def check(selected: Any, folder: Path, pattern: str) -> Any:
 ONE_EACH = set({pattern: target for target, pattern in reversed(MATRIX.items())}.values())
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("target", others_slow(sorted(MATRIX), *ONE_EACH, "rocm:gfx1201", "vulkan:lavapipe"))
 def test_int8_matmul(target: str, forms: Any, select: Any, tmp_path: Path) -> None:
     code = check(select(forms.matmul(128, 256, 512), target), tmp_path, MATRIX[target])
@@ -76,7 +76,7 @@ def test_int8_matmul(target: str, forms: Any, select: Any, tmp_path: Path) -> No
         assert code.count("cooperative matrix of i8") == 2
 
 
-@pytest.mark.sweep(fast=18, slow=27)
+@pytest.mark.sweep(fast=18, slow=40)
 @pytest.mark.parametrize("target", THOROUGH)
 @pytest.mark.parametrize(
     "form",
@@ -103,7 +103,7 @@ def test_forms(target: str, form: str, forms: Any, select: Any, tmp_path: Path) 
     check(selected, tmp_path, FEW[target.partition(":")[0]] if few or stored_layout else MATRIX[target])
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(
     "target",
     others_slow(
@@ -116,7 +116,7 @@ def test_dynamic_rows(target: str, forms: Any, select: Any, tmp_path: Path) -> N
     check(select(forms.matmul(None, 4096, 4096), target), tmp_path, MATRIX[target])
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(
     "target", ["rocm:gfx942", pytest.param("rocm:gfx1100", marks=pytest.mark.slow), "cuda:sm_80"]
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_large_tiles_do_not_spill(
     check(selected, tmp_path, r"v_(mfma|wmma)_\w+")
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(("form", "target"), diagonal(["row", "column", "one of each", "depthwise"], EVERY_FORM))
 def test_forms_without_a_matrix_product_compile(
     target: str, form: str, forms: Any, select: Any, tmp_path: Path
@@ -167,7 +167,7 @@ def test_accumulating_onto_an_argument(forms: Any, select: Any, tmp_path: Path) 
     check(select(text, "rocm:gfx942"), tmp_path, MATRIX["rocm:gfx942"])
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(
     ("target", "dtype", "pattern"),
     [

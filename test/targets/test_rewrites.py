@@ -13,7 +13,7 @@ from support.cover import diagonal
 from qmlir.targets.aligned import fitting_block
 from qmlir.targets.cuda.exact_f16 import longest_exact_k, split_k
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 
 @pytest.mark.parametrize("k", [1, 2, 15, 1023, 1024, 1025, 1031, 2048, 2049, 4095, 4096, 5000, 11008, 65536])
@@ -58,7 +58,7 @@ def _arguments(text: str, kind: str, rows: int = 5) -> list[Any]:
     return found
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(5, 7, 1), (5, 7, 1024), (5, 7, 1025), (None, 7, 1500), (4, 4, 2048), (3, 4, 5000)]
 )
@@ -134,7 +134,7 @@ def _convolved(x: Any, w: Any, stride: int) -> Any:
     return total
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(("name", "target"), diagonal(sorted(CONVOLUTIONS), ["vulkan:lavapipe", "cpu", "cuda:sm_80"]))
 def test_convolutions_are_exact(target: str, name: str, forms: Any, select: Any, on_cpu: Any) -> None:
     text = forms.conv(**CONVOLUTIONS[name])

@@ -61,7 +61,7 @@ SIZES = [(16, 32, 256)]
 SLOW_SIZES = [(17, 40, 128), (33, 16, 384), (128, 64, 512), (16, 130, 128), (250, 48, 256)]
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(
     ("m", "n", "k"), [*SIZES, *(pytest.param(*size, marks=pytest.mark.slow) for size in SLOW_SIZES)]
 )

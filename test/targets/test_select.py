@@ -144,7 +144,7 @@ def test_an_unknown_target_is_a_target_error(forms: Any, select: Any) -> None:
         select(forms.matmul(8, 16, 32), "rocm:gfx943")
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize("target", ["cpu:znver4", "cpu:sapphirerapids", "cpu:neoverse-n2", "cuda:sm_80", "rocm:gfx942",
                                     "vulkan:rdna3"])  # fmt: skip
 @pytest.mark.parametrize("batch", ["1x", "1x1x", "3x1x", "1x3x"])

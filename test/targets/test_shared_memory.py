@@ -42,7 +42,7 @@ def _plans(artifact: qmlir.Artifact) -> list[dict[str, Any]]:
     return [kernel for kernel in plan.values() if isinstance(kernel, dict)]
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize("target", _targets("cuda"))
 def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:
     artifact = _artifact(f"cuda:{target}", 4096)
@@ -54,7 +54,7 @@ def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:
     assert asked == [kernel["shared_bytes"] for kernel in _plans(artifact)]
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize("target", [*QUICK[:2], "sm_120"])
 def test_a_convolution_asks_for_what_its_tiles_need(target: str, tmp_path: Path) -> None:
     """Regression: it requested the bytes of its image tiles twice, so sm_120 refused kernels that fit."""

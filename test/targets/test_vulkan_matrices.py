@@ -64,7 +64,7 @@ def test_a_name_promises_no_matrices_that_the_driver_has_not(monkeypatch: pytest
     assert (target.spelling, target.capabilities.mma) == ("vulkan:present", ())
 
 
-@pytest.mark.sweep(fast=3, slow=36)
+@pytest.mark.sweep(fast=3, slow=60)
 @pytest.mark.parametrize(
     ("target", "dtype", "shape"),
     [

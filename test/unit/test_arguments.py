@@ -15,7 +15,7 @@ from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import InputError, QmlirError, UsageError, VerifyError
 from qmlir.spec import TensorSpec as T
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> None:
         build, target, options, until="qmlir"))  # fmt: skip
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_number_of_axes(call: str, verified: None) -> None:
     """Regression: 18 of these raised IndexError."""
@@ -48,7 +48,7 @@ def said_of(operation: Any, **given: Any) -> str:
     return ""
 
 
-@pytest.mark.sweep(fast=15, slow=27)
+@pytest.mark.sweep(fast=15, slow=40)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_type(call: str, verified: None) -> None:
     """Regression: `moe` with 4-bit activations ended in an error of the builder."""
@@ -59,7 +59,7 @@ def test_every_type(call: str, verified: None) -> None:
             assert not said or "'" in said, said
 
 
-@pytest.mark.sweep(fast=6, slow=27)
+@pytest.mark.sweep(fast=6, slow=40)
 @pytest.mark.parametrize("call", CALLS)
 def test_every_size(call: str, verified: None) -> None:
     name, specs, attributes = CALLS[call]

@@ -18,7 +18,7 @@ from benchmarks.dispatches import dispatches
 from qmlir.cli import arguments
 from qmlir.targets.cpu.host import host_features
 
-pytestmark = pytest.mark.sweep(fast=3, slow=27)
+pytestmark = pytest.mark.sweep(fast=3, slow=40)
 
 # Row of the table -> number of works.
 ROWS = {
@@ -60,7 +60,7 @@ def test_registry_is_complete() -> None:
     assert set(report.MEANS) <= set(ROWS)
 
 
-@pytest.mark.sweep(fast=12, slow=27)
+@pytest.mark.sweep(fast=12, slow=40)
 @pytest.mark.parametrize("work", CASES)
 def test_ours_and_peers_compute_the_reference(work: Any) -> None:
     problem = work.tiny()

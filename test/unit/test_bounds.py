@@ -45,7 +45,7 @@ SEVEN = "%c7 = arith.constant 7 : i32\n"
 NARROW = SEVEN + "%n = arith.remsi %in, %c7 : i32\n"  # -6 to 6
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

@@ -43,7 +43,7 @@ def test_splats_come_back(name: str) -> None:
     assert (back.astype(np.float32) == 2).all()
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
 def test_a_constant_weight_of_small_floats(name: str) -> None:
     """Regression: the reader of constants raised a TypeError."""

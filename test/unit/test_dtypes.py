@@ -60,7 +60,7 @@ def test_pack_takes_them_too(given: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("given", ["i8", "int8", np.int8, TorchLike("int8")])
 def test_every_dtype_argument_takes_them(given: object) -> None:
     """The functions on arrays, the reference's functions, and sparse weights."""

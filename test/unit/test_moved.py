@@ -59,7 +59,7 @@ def test_resources_are_known_where_they_were_made() -> None:
         assert resource_array(made) is None
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("channels", [24, 160])  # a weight of 20 KB is stored as elements, one of 920 KB is not
 def test_weights_of_floats_are_packed_when_a_program_is_compiled(channels: int) -> None:
     torch = pytest.importorskip("torch")

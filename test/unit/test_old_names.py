@@ -15,7 +15,7 @@ from qmlir.dialect.renamed import RENAMED
 from qmlir.errors import UsageError, VerifyError
 
 # Elsewhere in the tests a warning of an old name is an error.
-pytestmark = [pytest.mark.filterwarnings("default::DeprecationWarning"), pytest.mark.sweep(fast=3, slow=27)]
+pytestmark = [pytest.mark.filterwarnings("default::DeprecationWarning"), pytest.mark.sweep(fast=3, slow=40)]
 
 RNG = np.random.default_rng(0)
 F = np.float32
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str, Any]]]] = {
 WEIGHTS = [(op, api) for op in CASES for api in (ops, qmlir.reference)]
 
 
-@pytest.mark.sweep(fast=9, slow=27)
+@pytest.mark.sweep(fast=9, slow=40)
 @pytest.mark.parametrize(("op", "api"), WEIGHTS, ids=lambda x: x if isinstance(x, str) else x.__name__)
 def test_old_names_do_the_same(op: str, api: Any) -> None:
     same, changed = CASES[op]
@@ -67,7 +67,7 @@ def test_old_names_do_the_same(op: str, api: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.parametrize("op", CASES)
 def test_compile_takes_old_names(op: str) -> None:
     """Old and new names give one program, in the cache too; the program's own arguments have the new names."""

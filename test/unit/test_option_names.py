@@ -123,7 +123,7 @@ def test_a_number_is_a_relative_tolerance() -> None:
     assert qmlir.check(text, tolerance=0.5).tolerance == qmlir.Tolerance(relative=0.5)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize(
     ("words", "new"),
     [("check nowhere.mlir --tol 1", "--tolerance"), ("check nowhere.mlir --shape x=4", "--shapes"),

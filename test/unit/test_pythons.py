@@ -33,7 +33,7 @@ def interpreter_of(version: str) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=27)
+@pytest.mark.sweep(slow=40)
 @pytest.mark.parametrize("version", VERSIONS, ids=[f"{a}.{b}" for a, b in VERSIONS])
 def test_another_python(version: tuple[int, int], tmp_path: Path) -> None:
     """One version per run of the slow tier: an environment takes 3 GB."""

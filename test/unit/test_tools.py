@@ -236,7 +236,7 @@ sys.exit(child.run_in_child(lambda: importlib.import_module({module!r}) and 0, [
 """
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_bar_on_a_terminal_and_nowhere_else(quiet: bool, tmp_path: Path) -> None:
     (tmp_path / "slow_child.py").write_text(

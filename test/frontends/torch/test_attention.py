@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_one_op(name: str) -> None:
     function, args, axes = CASES[name]
@@ -118,7 +118,7 @@ def test_other_forms_stay(function: Callable[..., Any]) -> None:
     assert text.count("matmul") >= 2
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("function", [sdpa, lambda x, y: eager(x, y, torch.zeros(20, dtype=x.dtype))])
 def test_halves_are_computed_in_f32(function: Callable[..., Any], kind: Any) -> None:
@@ -132,7 +132,7 @@ def test_halves_are_computed_in_f32(function: Callable[..., Any], kind: Any) -> 
     assert (found.double() - expected).abs().max() <= torch.finfo(kind).eps * expected.abs().max()
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("axes", [None, ({0: BATCH, 1: QUERIES}, {0: BATCH, 1: KEYS})], ids=["static", "dynamic"])
 def test_grouped_queries(axes: Any) -> None:
     """Several heads of queries share a head of keys and values."""
@@ -163,7 +163,7 @@ def test_the_operator_computes_what_it_stands_for() -> None:
     torch.testing.assert_close(found.flatten(2), sdpa(x, y))
 
 
-@pytest.mark.sweep(fast=18, slow=36)
+@pytest.mark.sweep(fast=18, slow=60)
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64", "cuda:sm_80", "rocm:gfx942", "vulkan:ada"])
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
 def test_a_batch_of_one_and_a_query_whose_keys_are_all_masked(target: str, kind: Any) -> None:

@@ -134,7 +134,7 @@ def tuple_of(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-@pytest.mark.sweep(fast=9, slow=36)
+@pytest.mark.sweep(fast=9, slow=60)
 @pytest.mark.parametrize("name", CASES)
 def test_exported_as_it_is(name: str) -> None:
     torch.manual_seed(0)

@@ -52,7 +52,7 @@ PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.sweep(fast=24, slow=36)
+@pytest.mark.sweep(fast=24, slow=60)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_that_are_read_by_index(name: str, target: str) -> None:
@@ -60,7 +60,7 @@ def test_parts_that_are_read_by_index(name: str, target: str) -> None:
     check(PARTS[name], INTEGERS, target)
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize(("axis", "dynamic"), [(0, False), (1, False), (2, False), (1, True)])
 def test_running_sums_of_integers(axis: int, dynamic: bool, target: str) -> None:
@@ -80,7 +80,7 @@ OTHERS: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor, bool]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=18, slow=36)
+@pytest.mark.sweep(fast=18, slow=60)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name: str, target: str) -> None:

@@ -21,7 +21,7 @@ class Mixed(torch.nn.Module):  # type: ignore[misc]
         return torch.relu(self.linear(self.norm(x)))
 
 
-@pytest.mark.sweep(fast=10, slow=36)
+@pytest.mark.sweep(fast=10, slow=60)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("shape", "dynamic"), [((2, 4, 4, 32), ()), ((2, 4, 5, 32), (0, 1)), ((2, 3, 4, 5, 32), (0,))])
 def test_all_pixels_are_one_product(shape: tuple[int, ...], dynamic: tuple[int, ...], dtype: str) -> None:

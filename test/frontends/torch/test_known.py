@@ -42,7 +42,7 @@ class OfConstants(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize(("value", "dtype"), [(0.7, torch.float32), (-0.7, torch.float32), (-7, torch.int64)])
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_functions_of_constants(constant: str, value: float, dtype: Any) -> None:

@@ -30,7 +30,7 @@ class Masked(torch.nn.Module):
         return self.function(x, mask)
 
 
-@pytest.mark.sweep(fast=18, slow=36)
+@pytest.mark.sweep(fast=18, slow=60)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", MASKED)
 def test_masked_products_compile(name: str, dynamic: bool) -> None:

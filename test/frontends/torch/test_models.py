@@ -45,7 +45,7 @@ def imported(program: Any) -> tuple[str, ImportReport]:
         return str(module.operation.get_asm(large_elements_limit=4, large_resource_limit=4)), options.report
 
 
-@pytest.mark.sweep(fast=4, slow=36)
+@pytest.mark.sweep(fast=4, slow=60)
 @pytest.mark.parametrize(("model", "scheme"), tiered(EVERY, FAST))
 def test_every_quantised_product_is_raised(model: str, scheme: str) -> None:
     text, report = imported(
@@ -72,7 +72,7 @@ def test_a_float_gelu_is_not_reported(approximate: str) -> None:
     assert imported(program)[1].left == []
 
 
-@pytest.mark.sweep(fast=2, slow=27)
+@pytest.mark.sweep(fast=2, slow=40)
 @pytest.mark.parametrize(("model", "scheme"), tiered(EVERY, RUN_FAST))
 def test_computes_what_torch_computes(model: str, scheme: str) -> None:
     module, x = models.quantised(model, scheme), models.example(model)
@@ -92,7 +92,7 @@ EXACT = [
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=54)
+@pytest.mark.sweep(slow=80)
 @pytest.mark.parametrize(("model", "scheme", "target", "shapes"), EXACT)
 def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
     model: str, scheme: str, target: str, shapes: str, request: pytest.FixtureRequest
@@ -169,7 +169,7 @@ def check(found: Any, expected: Any, scheme: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("config", ["Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"])
 def test_weights_of_torchao_decide_what_is_cached(config: str) -> None:
     """Another weight, or another scale of the same codes, is another program. Regression: with a cache, the exported

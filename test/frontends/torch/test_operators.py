@@ -350,7 +350,7 @@ def test_cosine_of_repeated_numbers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("channels", [2, 4, 5])
 def test_depthwise_convolution_of_few_channels_on_vulkan(channels: int, lavapipe: str) -> None:
     """Regression: every second channel of four was wrong, without an error."""
@@ -378,7 +378,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("batch", ["static", "dynamic"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_of_floats(name: str, batch: str) -> None:

@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sweep(fast=40, slow=18)
+@pytest.mark.sweep(fast=40, slow=26)
 @pytest.mark.parametrize("name", CASES)
 def test_is_torch_s(name: str) -> None:
     f, inputs = CASES[name]

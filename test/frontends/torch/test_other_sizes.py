@@ -85,7 +85,7 @@ DYNAMIC: dict[str, tuple[Function, dict[int, Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=21, slow=36)
+@pytest.mark.sweep(fast=21, slow=60)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes_stay_dynamic(name: str) -> None:
     function, sizes = DYNAMIC[name]
@@ -163,7 +163,7 @@ WRITES: dict[str, tuple[Function, list[Any]]] = {
 }
 
 
-@pytest.mark.sweep(fast=12, slow=36)
+@pytest.mark.sweep(fast=12, slow=60)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", WRITES)
 def test_elements_counted_from_the_end_are_written(name: str, dynamic: bool) -> None:

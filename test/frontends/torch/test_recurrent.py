@@ -56,7 +56,7 @@ def compare(found: Any, model: Any, args: Sequence[Any]) -> None:
         np.testing.assert_allclose(np.asarray(f), e.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.sweep(fast=56, slow=36)
+@pytest.mark.sweep(fast=56, slow=60)
 @pytest.mark.parametrize("states", [False, True], ids=["zeros", "states"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cell", CELLS)
@@ -69,7 +69,7 @@ def test_exported(cell: str, form: str, states: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize(("cell", "form"), [("lstm", "deep"), ("gru", "both_ways"), ("rnn", "one")])
 def test_under_torch_compile(cell: str, form: str) -> None:
     """Regression: dynamo left these layers out of its graphs, and they silently ran eagerly."""

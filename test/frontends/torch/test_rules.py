@@ -128,7 +128,7 @@ def close(found: Any, expected: Any) -> None:
         torch.testing.assert_close(torch.as_tensor(got), want, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.sweep(fast=11, slow=36)
+@pytest.mark.sweep(fast=11, slow=60)
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     torch.manual_seed(0)
@@ -151,7 +151,7 @@ DYNAMIC: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=36)
+@pytest.mark.sweep(slow=60)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_dynamic_sizes(name: str) -> None:
     made = Calls(lambda x, y: DYNAMIC[name](x) + y)

@@ -23,7 +23,7 @@ class Sampled(torch.nn.Module):
 MODES, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-@pytest.mark.sweep(fast=18, slow=36)
+@pytest.mark.sweep(fast=18, slow=60)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("aligned", [False, True])

@@ -30,7 +30,7 @@ def saved(path: Path, quantised: bool = False) -> tuple[Any, Any]:
         return x, model(x)
 
 
-@pytest.mark.sweep(fast=2, slow=36)
+@pytest.mark.sweep(fast=2, slow=60)
 @pytest.mark.parametrize("quantised", [False, True], ids=["f32", "torchao"])
 def test_a_fresh_process_compiles_a_saved_program(quantised: bool, tmp_path: Path) -> None:
     x, expected = saved(tmp_path / "model.pt2", quantised)

@@ -76,7 +76,7 @@ CASES = {
 }
 
 
-@pytest.mark.sweep(fast=4, slow=18)
+@pytest.mark.sweep(fast=4, slow=26)
 @pytest.mark.parametrize("target", ["cpu", pytest.param("vulkan:lavapipe", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_each_call_leaves_its_buffers_to_the_next(name: str, target: str) -> None:

@@ -38,7 +38,7 @@ class Module(torch.nn.Module):  # type: ignore[misc]
         return self.view(x * 2) + 1
 
 
-@pytest.mark.sweep(fast=16, slow=36)
+@pytest.mark.sweep(fast=16, slow=60)
 @pytest.mark.parametrize("name", VIEWS)
 def test_is_torch_s_view(name: str) -> None:
     """torch-mlir on its own takes the second dynamic size of "heads" to be 1."""
@@ -51,7 +51,7 @@ def test_is_torch_s_view(name: str) -> None:
         assert torch.equal(function(x), module(x))
 
 
-@pytest.mark.sweep(fast=6, slow=36)
+@pytest.mark.sweep(fast=6, slow=60)
 @pytest.mark.parametrize("equation", ["bsd,bsd->bs", "bsd,bse->bsde", "bsd,de->bse", "bsd,btd->bst", "bsd,sbd->"])
 def test_einsum_of_several_dynamic_axes(equation: str) -> None:
     """torch-mlir on its own takes one of the sizes to be 1."""
