@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from ...errors import Diagnostic, FrontEndError
 from .conditions import inline_conditions
-from .graph import TorchGraph, aten
+from .graph import TorchGraph, aten, mode_of
 from .state import HeldBuffer
 
 if TYPE_CHECKING:
@@ -131,7 +131,9 @@ def fingerprint(program: torch.export.ExportedProgram) -> str:
 
 def digest_of(gm: GraphModule, values: Mapping[str, torch.Tensor], more: str = "") -> str:
     """A digest of a graph, of the branches that it names, and of the tensors."""
-    digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
+    env = getattr(mode_of(gm.graph), "shape_env", None)
+    guards = [] if env is None else [str(guard.expr) for guard in env.guards]  # `settle_sizes` reads them
+    digest = hashlib.sha256(f"{torch.__version__} {more} {guards}".encode())
     for node in gm.graph.nodes:
         value = node.meta.get("val")
         described = str(value)

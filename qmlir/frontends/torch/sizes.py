@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
-from .graph import TorchGraph, mode_of
+from .graph import TorchGraph, mode_of, shape_of
+from .views import RESHAPES
 
 if TYPE_CHECKING:
     import sympy
@@ -24,43 +24,58 @@ def settle_sizes(graph: TorchGraph) -> None:
     if env is None:
         return
     graph.clean()
-    known: dict[sympy.Expr, int | None] = dict(_guarded(env))
+    known: dict[sympy.Expr, int | None] = {**_guarded(env), **_listed(graph)}
+
+    def settled(size: torch.SymInt | int) -> torch.SymInt | int:
+        if isinstance(size, int):
+            return size
+        if (expression := size.node.expr) not in known:
+            known[expression] = _only_value(expression, env, exported=bool(graph.ranges))
+        found = known[expression]
+        return size if found is None else found
+
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            sizes = [_settled(s, env, known) for s in value.shape]
+            sizes = [settled(s) for s in value.shape]
             if any(type(a) is not type(b) for a, b in zip(sizes, value.shape, strict=True)):
                 node.meta["val"] = value.new_empty(sizes)
                 node.meta.pop("tensor_meta", None)  # torch-mlir prefers its shape
-        elif isinstance(value, torch.SymInt) and isinstance(found := _settled(value, env, known), int):
+        elif isinstance(value, torch.SymInt) and isinstance(number := settled(value), int):
             for user in list(node.users):
-                of = {node: found}
+                of = {node: number}
                 user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=of: k.get(a, a))
     graph.clean()
 
 
-def _guarded(env: ShapeEnv) -> Iterator[tuple[sympy.Expr, int]]:
+def _guarded(env: ShapeEnv) -> dict[sympy.Expr, int]:
     """The expressions that torch has found to be a number, and checks before it calls the graph."""
     from sympy import Eq
 
+    found = {}
     for guard in env.guards:
         if isinstance(guard.expr, Eq):
-            sides = sorted(guard.expr.args, key=lambda side: bool(side.is_Integer))
-            if sides[1].is_Integer:
-                yield sides[0], int(sides[1])
+            expression, number = sorted(guard.expr.args, key=lambda side: bool(side.is_Integer))
+            if number.is_Integer:
+                found[expression] = int(number)
+    return found
 
 
-def _settled(size: torch.SymInt | int, env: ShapeEnv, known: dict[sympy.Expr, int | None]) -> torch.SymInt | int:
-    if isinstance(size, int):
-        return size
-    if (expression := size.node.expr) not in known:
-        known[expression] = _only_value(expression, env)
-    found = known[expression]
-    return size if found is None else found
+def _listed(graph: TorchGraph) -> dict[sympy.Expr, int]:
+    """The numbers in the lists of sizes of views. Torch computes these sizes anew: `m // (m // 8)` for an 8."""
+    found = {}
+    for node in graph.nodes:
+        if node.target in RESHAPES and isinstance(node.args[1], (list, tuple)):
+            for said, size in zip(node.args[1], shape_of(node), strict=False):
+                if isinstance(said, int) and said >= 0 and not isinstance(size, int):
+                    found[size.node.expr] = said
+    return found
 
 
-def _only_value(expression: sympy.Expr, env: ShapeEnv) -> int | None:
-    """The only value of an expression for the sizes that a program takes: also 1, which torch excludes by default."""
+def _only_value(expression: sympy.Expr, env: ShapeEnv, exported: bool) -> int | None:
+    """The only value of an expression for the sizes that a program takes. Of an exported program they may be 1, which
+    torch excludes by default."""
+    from sympy import Eq
     from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
     ranges = {}
@@ -69,4 +84,9 @@ def _only_value(expression: sympy.Expr, env: ShapeEnv) -> int | None:
             return None
         ranges[symbol] = ValueRanges(min(allowed.lower, 1), allowed.upper)
     bounds = bound_sympy(expression, ranges)
-    return int(bounds.lower) if bounds.lower == bounds.upper and bounds.lower.is_Integer else None
+    if bounds.lower == bounds.upper and bounds.lower.is_Integer:
+        return int(bounds.lower)
+    if exported or expression.is_Symbol:
+        return None
+    # All guards together: torch may have checked that `n // 16 + 1` is less than 2.
+    return 1 if env._maybe_evaluate_static(Eq(expression, 1)) else None
