@@ -40,7 +40,7 @@ from .parameters import ParameterFile
 from .raise_ import is_quantised, label
 from .sizes import settle_sizes
 from .state import hold_state
-from .views import RESHAPES, reshape, size_from
+from .views import RESHAPES, listed_sizes, reshape, size_from
 
 if TYPE_CHECKING:
     import sympy
@@ -134,11 +134,10 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         old, new = shape_of(source), shape_of(node)
         if not old or not new or 0 in (*old, *new) or all(isinstance(s, int) for s in (*old, *new)):
             return False
-        listed = next((a for a in node.args if isinstance(a, (list, tuple))), [])
-        first = len(new) - len(listed) if node.target is not aten.unflatten.int else int(str(node.args[1])) % len(old)
+        listed = listed_sizes(node)
 
         def size_of(j: int) -> ir.Value | None:
-            said = listed[j - first] if 0 <= j - first < len(listed) else None
+            said = listed.get(j)
             return size_from(self.resolve_node_value(said)) if isinstance(said, Node) else None
 
         with loc:

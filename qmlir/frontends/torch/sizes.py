@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .graph import TorchGraph, mode_of, shape_of
-from .views import RESHAPES
+from .views import RESHAPES, listed_sizes
 
 if TYPE_CHECKING:
     import sympy
@@ -65,8 +65,9 @@ def _listed(graph: TorchGraph) -> dict[sympy.Expr, int]:
     """The numbers in the lists of sizes of views. Torch computes these sizes anew: `m // (m // 8)` for an 8."""
     found = {}
     for node in graph.nodes:
-        if node.target in RESHAPES and isinstance(node.args[1], (list, tuple)):
-            for said, size in zip(node.args[1], shape_of(node), strict=False):
+        if node.target in RESHAPES:
+            for axis, said in listed_sizes(node).items():
+                size = shape_of(node)[axis]
                 if isinstance(said, int) and said >= 0 and not isinstance(size, int):
                     found[size.node.expr] = said
     return found

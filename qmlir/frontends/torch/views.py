@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir
 from ...ir.build import Extent, as_index, collapse, dims, expand, tensor_type
-from .graph import aten, same
+from .graph import aten, same, shape_of
 
 if TYPE_CHECKING:
     import torch
+    from torch.fx import Node
+    from torch.fx.node import Argument
 
 RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,
             aten.unflatten.int)  # fmt: skip
 AxisGroup = tuple[list[int], list[int]]
+
+
+def listed_sizes(node: Node) -> dict[int, Argument]:
+    """The sizes that a view states, by axes of its result: numbers, -1 or nodes; of a `flatten` none."""
+    listed = next((a for a in node.args if isinstance(a, (list, tuple))), [])
+    first = len(shape_of(node)) - len(listed)
+    if node.target is aten.unflatten.int:
+        first = int(str(node.args[1])) % len(shape_of(node.args[0]))
+    return dict(enumerate(listed, first))
 
 
 def reshape(

@@ -94,6 +94,7 @@ def test_decoder_of_dynamic_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
 UNSIMPLIFIED: dict[str, Any] = {
     "guarded to be one": lambda x: x * 2 + x[:, : x.shape[1] // 8],
     "guarded to be less than two": lambda x: x * x[:, : x.shape[1] // 16 + 1].sum(1, keepdim=True),
+    "of all elements": lambda x: x.flatten().cumsum(0) + x.reshape(-1),
     "said by a view": lambda x: F.pad(x, (0, -x.shape[1] % 8)).reshape(x.shape[0], -1, 8).sum(2),
 }
 
