@@ -41,9 +41,10 @@ def settle_sizes(graph: TorchGraph) -> None:
             if any(type(a) is not type(b) for a, b in zip(sizes, value.shape, strict=True)):
                 node.meta["val"] = value.new_empty(sizes)
                 node.meta.pop("tensor_meta", None)  # torch-mlir prefers its shape
-        elif isinstance(value, torch.SymInt) and isinstance(number := settled(value), int):
+        elif isinstance(value, torch.SymInt) and value.node.expr.is_Integer:
+            # No other expression: `chunk(x, 5)` of five elements splits by `(n + 4) // 5`, which its rule needs.
             for user in list(node.users):
-                of = {node: number}
+                of = {node: int(value.node.expr)}
                 user.args, user.kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda a, k=of: k.get(a, a))
     graph.clean()
 
