@@ -36,7 +36,7 @@ class TorchGraph:
     """A graph module `gm` in which every parameter, buffer and constant is a `get_attr` node, and every other input a
     placeholder with a tensor in `meta["val"]`. `ranges`: the ranges of the sizes for which it was exported, by torch's
     expressions of the sizes. `buffers`: those that a call updates for the next, each a placeholder and a result.
-    `assumed`: by operator, what its decomposition assumes of dynamic sizes."""
+    `assumed`: by operator, what its decomposition assumes of dynamic sizes. `not_empty`: sizes that must not be 0."""
 
     def __init__(
         self, gm: GraphModule, ranges: Mapping[sympy.Expr, ValueRanges] | None = None,
@@ -46,6 +46,7 @@ class TorchGraph:
         self.ranges = ranges or {}
         self.buffers = buffers
         self.assumed: dict[OpOverload, str] = {}
+        self.not_empty: set[sympy.Basic] = set()
         self._folded: dict[Node, torch.Tensor | None] = {}
         self._constants: dict[str, str] = {}
 

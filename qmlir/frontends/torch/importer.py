@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,7 +38,7 @@ from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
 from .parameters import ParameterFile
 from .raise_ import is_quantised, label
-from .sizes import settle_sizes
+from .sizes import LEAST_OF_TORCH, settle_sizes
 from .state import hold_state
 from .views import RESHAPES, listed_sizes, reshape, size_from
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     import sympy
     from torch._ops import OpOverload
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
-    from torch.utils._sympy.value_ranges import ValueRanges
 
     from ...core.mlir import OpLike
 
@@ -286,7 +285,7 @@ def import_graph(
     lower_torch(module, name, places)
     hold_state(module, _main(module), [n.name for n in inputs], graph.buffers)
     held = {b.argument for b in graph.buffers}
-    _assert_ranges(_main(module), [n.meta["val"] for n in inputs if n.name not in held], graph.ranges)
+    _assert_ranges(_main(module), [n.meta["val"] for n in inputs if n.name not in held], graph)
     return module
 
 
@@ -294,20 +293,21 @@ def _main(module: ir.Module) -> OpLike:
     return next(f for f in functions(module) if f.attributes["sym_name"].value == _MAIN)
 
 
-def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], ranges: Mapping[sympy.Expr, ValueRanges]) -> None:
-    """Make the program check its sizes against the ranges for which it was exported. As in torch, a lower bound of up
-    to 2 is not checked: the exporter gives it to every size."""
+def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], graph: TorchGraph) -> None:
+    """Make the program check its sizes against the ranges for which it was exported. As in torch, the exporter's lower
+    bound of every size is not checked, except that sizes of `graph.not_empty` are not 0."""
     block = f.regions[0].blocks[0]
     with ir.InsertionPoint.at_block_begin(block), f.location:
         for i, value in enumerate(vals):
             for axis, size in enumerate(value.shape):
-                known = None if isinstance(size, int) else ranges.get(size.node.expr)
+                known = None if isinstance(size, int) else graph.ranges.get(size.node.expr)
                 if known is None:
                     continue
-                bounds = ((arith.CmpIPredicate.sge, known.lower, "least", 2),
-                          (arith.CmpIPredicate.sle, known.upper, "most", 0))  # fmt: skip
-                for predicate, bound, word, usual in bounds:
-                    if bound.is_Integer and bound > usual:  # not torch's infinity
+                least = known.lower if known.lower > LEAST_OF_TORCH else int(size.node.expr in graph.not_empty)
+                most = known.upper if known.upper.is_Integer else 0  # not torch's infinity
+                bounds = (arith.CmpIPredicate.sge, least, "least"), (arith.CmpIPredicate.sle, most, "most")
+                for predicate, bound, word in bounds:
+                    if bound:
                         dim = tensor.dim(block.arguments[i], build.index(axis))
                         condition = arith.cmpi(predicate, dim, build.index(int(bound)))
                         assert_that(condition, f"the size of axis {axis} of argument {i} must be at {word} {bound}")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import sympy
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+LEAST_OF_TORCH = 2  # the exporter's lower bound of every size; a program takes smaller ones too
+
 
 def settle_sizes(graph: TorchGraph) -> None:
     """Put numbers in the place of expressions such as `1 - max(0, 1 - n)`, which is 1 for every n that is not 0, and of
@@ -30,7 +32,7 @@ def settle_sizes(graph: TorchGraph) -> None:
         if isinstance(size, int):
             return size
         if (expression := size.node.expr) not in known:
-            known[expression] = _only_value(expression, env, exported=bool(graph.ranges))
+            known[expression] = _only_value(graph, expression, env)
         found = known[expression]
         return size if found is None else found
 
@@ -74,21 +76,32 @@ def _listed(graph: TorchGraph) -> dict[sympy.Expr, int]:
     return found
 
 
-def _only_value(expression: sympy.Expr, env: ShapeEnv, exported: bool) -> int | None:
-    """The only value of an expression for the sizes that a program takes. Of an exported program they may be 1, which
-    torch excludes by default."""
+def _only_value(graph: TorchGraph, expression: sympy.Expr, env: ShapeEnv) -> int | None:
+    """The only value of an expression for the sizes that a program takes. Those of an exported program may be 0 or 1,
+    which torch excludes as it traces; what is a number for all but 0 makes the program refuse 0."""
     from sympy import Eq
-    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-    ranges = {}
-    for symbol in expression.free_symbols:
-        if (allowed := env.var_to_range.get(symbol)) is None:
-            return None
-        ranges[symbol] = ValueRanges(min(allowed.lower, 1), allowed.upper)
-    bounds = bound_sympy(expression, ranges)
-    if bounds.lower == bounds.upper and bounds.lower.is_Integer:
-        return int(bounds.lower)
-    if exported or expression.is_Symbol:
+    symbols = expression.free_symbols
+    if any(symbol not in env.var_to_range for symbol in symbols):
+        return None
+    for least in (0, 1):
+        if (value := _constant(expression, env, least)) is not None:
+            graph.not_empty |= symbols if least else set()
+            return value
+    if graph.ranges or expression.is_Symbol:
         return None
     # All guards together: torch may have checked that `n // 16 + 1` is less than 2.
     return 1 if env._maybe_evaluate_static(Eq(expression, 1)) else None
+
+
+def _constant(expression: sympy.Expr, env: ShapeEnv, least: int) -> int | None:
+    """The value of an expression that is the same for all sizes in their ranges. Those of arguments start at `least` if
+    torch's start at 2 or less: it gives these to every size."""
+    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+    ranges = {symbol: env.var_to_range[symbol] for symbol in expression.free_symbols}
+    for symbol, allowed in ranges.items():
+        if allowed.lower <= LEAST_OF_TORCH and not env.is_unbacked_symint(symbol):  # no count of what a tensor holds
+            ranges[symbol] = ValueRanges(least, allowed.upper)
+    bounds = bound_sympy(expression, ranges)
+    return int(bounds.lower) if bounds.lower == bounds.upper and bounds.lower.is_Integer else None

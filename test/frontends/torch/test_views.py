@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.export import Dim, export  # noqa: E402
 
 import qmlir  # noqa: E402
 from conformance.opened import opened  # noqa: E402
+from qmlir.errors import InputError  # noqa: E402
 from qmlir.frontends.torch.views import axes_together  # noqa: E402
 
 VIEWS: dict[str, Any] = {
@@ -111,12 +113,17 @@ def bias_of_distance(x: Any) -> Any:
     return x + table[:, max(0, 1 - x.shape[-2]) :, max(0, 32 - x.shape[-1]) :]
 
 
-def test_a_size_that_is_always_one_broadcasts() -> None:
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_size_that_is_always_one_broadcasts(saved: bool, tmp_path: Path) -> None:
     """Regression: `1 - max(0, 1 - n)`, which torch does not simplify, was taken for a size that is not repeated, and
-    the sum read other places and memory behind the table."""
+    the sum read other places and memory behind the table. A file does not hold the exporter's lower bound of 2."""
     program = export(Called(bias_of_distance), (torch.zeros(2, 4, 9, 9),),
                      dynamic_shapes=(({2: Dim("n", max=20), 3: Dim("n", max=20)},),))  # fmt: skip
-    function = opened(qmlir.compile(program)).main
+    if saved:
+        torch.export.save(program, tmp_path / "program.pt2")
+    function = opened(qmlir.compile(tmp_path / "program.pt2" if saved else program)).main
     for n in (9, 20, 1):
         x = torch.rand(2, 4, n, n)
         assert torch.equal(function(x), bias_of_distance(x))
+    with pytest.raises(InputError, match=r"axis 2 has 0 elements, and the program is for 1 to 20"):
+        function(torch.zeros(2, 4, 0, 0))
