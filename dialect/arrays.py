@@ -34,19 +34,37 @@ def _is_tensor(kind: type) -> bool:
     return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
+@cache
+def _is_plain_tensor(kind: type) -> bool:
+    return kind.__module__ == "torch" and kind.__name__ == "Tensor"
+
+
+@cache
+def _raw_of_torch(dtype: torch.dtype) -> tuple[str, str] | None:
+    """The entry of `_TORCH_RAW`."""
+    return _TORCH_RAW.get(str(dtype))
+
+
 def to_numpy(value: object, name: str) -> Array:
     """Convert an argument to a numpy array. Raises InputError if it is not an array."""
     if is_torch(value):
+        kind: type = type(value)
+        raw = _raw_of_torch(value.dtype)
+        if raw is None and not value.requires_grad and _is_plain_tensor(kind):
+            try:
+                plain: Array = value.numpy()
+                return plain
+            except (RuntimeError, TypeError):
+                pass  # on another device, without memory, or with a type or flag that numpy does not have
         try:
             # A tensor may be a lazy negation or conjugate of its memory, which `numpy` refuses.
             t = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
         except (RuntimeError, NotImplementedError) as e:
             raise InputError(f"argument {name!r} is a torch tensor without plain memory: {_first_line(e)}") from None
-        kind = str(t.dtype)
-        if kind in _TORCH_RAW:
+        if raw is not None:
             import torch
 
-            dtype, signed = _TORCH_RAW[kind]
+            dtype, signed = raw
             return np.asarray(t.view(getattr(torch, signed)).numpy()).view(DTYPES[dtype].numpy)
         try:
             return np.asarray(t.numpy())
@@ -96,15 +114,24 @@ def torch_type(dtype: NumpyType) -> torch.dtype | None:
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """Copy an array to a torch tensor."""
+    """A torch tensor with the memory of an array."""
     import torch
 
-    name = dtype_name(array.dtype)
-    for torch_name, (dtype, raw) in _TORCH_RAW.items():
-        if dtype == name:
-            bits = torch.from_numpy(np.array(array).view(getattr(np, raw)))
-            return bits.view(getattr(torch, torch_name.split(".")[1]))
-    return torch.from_numpy(np.array(array))
+    raw = _raw_of_numpy(array.dtype)
+    if raw is None:
+        return torch.from_numpy(array)
+    torch_name, integer = raw
+    return torch.from_numpy(array.view(integer)).view(getattr(torch, torch_name))
+
+
+@cache
+def _raw_of_numpy(dtype: NumpyType) -> tuple[str, str] | None:
+    """torch's name of a type that numpy lacks, and the integer type with the same number of bits."""
+    ours = dtype_name(dtype)
+    for name, (known, integer) in _TORCH_RAW.items():
+        if known == ours:
+            return name.removeprefix("torch."), integer
+    return None
 
 
 def scalar_array(name: str, value: np.generic | float) -> Array:

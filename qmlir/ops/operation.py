@@ -17,6 +17,7 @@ from ..compiler.options import Options
 from ..core.cache import key_of
 from ..core.mlir import func, ir
 from ..core.spelling import did_you_mean
+from ..dialect.arrays import is_torch
 from ..dialect.dtypes import DTYPES, Array, dtype_name, stored_codes
 from ..dialect.ods import Attributes, Field, Op, OpError, Spec, misfit
 from ..dialect.ops.common import tensor_type
@@ -62,6 +63,8 @@ class Operation:
         vars(self)["compile"] = self._described_compile()  # the method, with the signature of this operation
         self._renamed = frozenset(RENAMED.get(self.name, ()))
         self._programs: dict[tuple[object, ...], tuple[Function, list[str]]] = {}
+        # By the arguments as a call gives them: the function, and where in the call its arguments are.
+        self._calls: dict[tuple[object, ...], tuple[Function, list[int]]] = {}
         self._lock = threading.Lock()
 
     def _signature(self, fields: Sequence[Field]) -> Signature:
@@ -138,12 +141,20 @@ class Operation:
             UsageError, VerifyError: arguments that do not fit the op's definition.
             InputError: values that the program refuses.
         """
+        given = (*args, *kw.values())
+        call = (target, len(args), *kw, *[(v.shape, v.dtype) if type(v) is np.ndarray else _kind(v) for v in given])
+        known = self._calls.get(call)
+        if known is not None:
+            function, places = known
+            return function(*[given[i] for i in places])
         arrays: dict[str, object] = {}
         attributes: dict[str, object] = {}
         key: list[object] = [target]
         for i, arg in enumerate(args):
             arrays[self._name_of(i)] = arg
         for name, value in self.by_current_names(kw).items():
+            if name in arrays:
+                raise self._twice(name)
             if value is None:
                 continue
             if name in self.operands:
@@ -166,7 +177,12 @@ class Operation:
         if found is None:
             found = self._prepare(arrays, attributes, target, tuple(key))
         function, order = found
-        return function(*[arrays[name] for name in order])
+        operands = [arrays[name] for name in order]
+        if None not in call:
+            at = {id(value): i for i, value in enumerate(given)}
+            if all(id(operand) in at for operand in operands):  # none was made of a number
+                self._calls[call] = function, [at[id(operand)] for operand in operands]
+        return function(*operands)
 
     def by_current_names(self, given: dict[str, T]) -> dict[str, T]:
         """The arguments by name, with former names replaced by the current ones."""
@@ -182,6 +198,9 @@ class Operation:
             raise UsageError(f"{self.__name__} takes {len(self.positional)} positional arguments: "
                              f"{', '.join(self.positional)}")  # fmt: skip
         return self.positional[i]
+
+    def _twice(self, name: str) -> UsageError:
+        return UsageError(f"{self.__name__} got {name!r} twice: by position and by name")
 
     def _prepare(
         self, arrays: dict[str, object], attributes: dict[str, object], target: str, key: tuple[object, ...]
@@ -207,9 +226,12 @@ class Operation:
         specs: Specs = {}
         constants: dict[str, Array] = {}
         attributes: dict[str, object] = {}
+        kw = self.by_current_names(kw)
         for i, arg in enumerate(args):
-            kw[self._name_of(i)] = arg
-        for name, value in self.by_current_names(kw).items():
+            if (name := self._name_of(i)) in kw:
+                raise self._twice(name)
+            kw[name] = arg
+        for name, value in kw.items():
             if value is None:
                 continue
             if name not in self.operands:
@@ -336,6 +358,17 @@ class Operation:
             except OpError as e:
                 raise UsageError(f"{name}={value!r} {e}") from None
         return checked
+
+
+# Types of attributes whose values tell calls apart.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _kind(value: object) -> tuple[object, object] | None:
+    """What two arguments of calls of one program have in common; None if it takes long to find."""
+    if is_torch(value):
+        return value.shape, value.dtype
+    return (type(value), value) if type(value) in _PLAIN else None
 
 
 # Options of `.compile`, in addition to the arguments of a call and `target`: type, default, meaning.

@@ -10,6 +10,7 @@ from ..dialect.dtypes import DTYPES, Array
 from ..errors import InputError, TargetError, runtime_reason
 from ..spec import Signature
 from .function import Function, Loaded, Results
+from .staging import Staging
 from .transfers import Upload
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class CudaFunction(Function):
     def _buffer(self, i: int, array: Array | torch.Tensor, upload: Upload | None) -> HalBufferView:
         if not on_cuda(array):
             return super()._buffer(i, array, upload)
-        shape, element = tuple(array.shape), self._inputs[i][2]
+        shape, element = tuple(array.shape), self._inputs[i].element
         self._check_shape(i, shape)
         if 0 in shape:
             return self._empty(shape, element)
@@ -80,10 +81,12 @@ class CudaFunction(Function):
 
         return self._device.from_dlpack_capsule(to_dlpack(tensor)).get_buffer()
 
-    def _results(self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool) -> Results:
+    def _results(
+        self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool, staging: Staging | None
+    ) -> Results:
         device = next((arg.device for arg in args if on_cuda(arg)), None)
         if device is None:
-            return super()._results(outputs, args, torch_result)
+            return super()._results(outputs, args, torch_result, staging)
         results: list[torch.Tensor] = []
         fences = []
         try:

@@ -12,10 +12,12 @@ from ..core.bindings import binding
 from ..core.drivers import driver_named
 from ..core.hal import forks
 from ..dialect.arrays import is_torch, to_numpy, to_torch
-from ..dialect.dtypes import DTYPES, Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
+from ..dialect.dtypes import Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
 from ..errors import InputError, TargetError, runtime_reason
-from ..spec import Signature, TensorSpec
+from ..spec import Signature
+from .abi import Input, Output
 from .manifest import Manifest
+from .staging import LEAST_IN_PLACE, Staging, writable
 from .transfers import Upload, transfers
 
 if TYPE_CHECKING:
@@ -45,8 +47,6 @@ def with_position(reason: str, args: tuple[object, ...]) -> str:
 # Messages of IREE for a device that fails, as opposed to values that the program refuses.
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 _DEVICE_FAILURE = re.compile(rf"{_NO_MEMORY}|\b(CUDA|HIP) driver error|\bCUDA_ERROR_|\bhipError|\bVK_ERROR_")
-
-_LEAST_ZERO_COPY = 8 << 10  # bytes: to copy a smaller argument takes less time than to wrap it
 
 
 Results: TypeAlias = "Sequence[Array] | Sequence[torch.Tensor]"
@@ -78,8 +78,8 @@ class Function:
         local = driver_named(program.device_driver).local
         self._usage = int(binding.BufferUsage.DEFAULT) | (int(binding.BufferUsage.MAPPING) if local else 0)
         # The properties of arguments and results that every call needs, computed once.
-        self._inputs = [_input(spec) for _, spec in signature.inputs]
-        self._outputs = [_output(spec) for spec in signature.outputs]
+        self._inputs = [Input.of(spec) for _, spec in signature.inputs]
+        self._outputs = [Output.of(spec) for spec in signature.outputs]
         self._same = tuple(
             (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
         )
@@ -87,7 +87,14 @@ class Function:
         self._limits = tuple((x.argument, x.axis, x) for x in signature.limits)
         self._multiples = signature.multiples
         self._transfers = None if local else transfers(program._device, program.device_driver)
+        # Arguments that built-in kernels read at any alignment. IREE's own code needs more, and may write to others.
         self._zero_copy = frozenset(program.manifest.zero_copy.get(name, ()) if local else ())
+        # A program with state may keep an argument.
+        staged = local and not program.manifest.has_state
+        staged = staged and all(Staging.takes(x, in_place=i in self._zero_copy) for i, x in enumerate(self._inputs))
+        # Shapes and dtypes of the arguments, if all are small.
+        self._staged = [(given.shape, given.dtype) for given in self._inputs] if staged else None
+        self._stagings: list[Staging] = []  # those that no call uses
         self.__doc__ = f"{name}{signature}"
 
     def __repr__(self) -> str:
@@ -107,8 +114,6 @@ class Function:
             raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
         if self._program._forks != forks():
             self._program._load_again()
-        inputs = self._list(len(args))
-        upload = None if self._transfers is None else Upload()
         torch_result = False
         arrays: list[Array] = []
         for i, arg in enumerate(args):
@@ -116,10 +121,9 @@ class Function:
                 torch_result = torch_result or is_torch(arg)
                 arg = self._array(i, arg)
             arrays.append(arg)
-            try:
-                inputs.push_ref(self._buffer(i, arg, upload))
-            except RuntimeError as e:
-                raise self._not_copied(i, arg, e) from None
+        upload = None if self._transfers is None else Upload()
+        staging = self._staging(arrays)
+        inputs = self._buffers(arrays, upload) if staging is None else staging.inputs
         for one, axis, other, other_axis, size in self._same:
             wanted = arrays[one].shape[axis]
             if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
@@ -141,7 +145,9 @@ class Function:
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
             outputs = self._retry(e, args, inputs)
-        results = self._results(outputs, args, torch_result)
+        results = self._results(outputs, args, torch_result, staging)
+        if staging is not None:
+            self._stagings.append(staging)
         if upload is not None and self._transfers is not None:
             self._transfers.give_back(upload, everything=not self._program.manifest.has_state)
         return results[0] if len(results) == 1 else tuple(results)
@@ -163,9 +169,13 @@ class Function:
         """An argument that is not a numpy array in the form that `_buffer` takes."""
         return to_numpy(arg, self.signature.inputs[i][0])
 
-    def _results(self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool) -> Results:
-        """The results as arrays, or as torch tensors if `torch_result`."""
+    def _results(
+        self, outputs: VmVariantList, args: tuple[object, ...], torch_result: bool, staging: Staging | None
+    ) -> Results:
+        """The results as arrays, or as torch tensors if `torch_result`. None is a view of an argument."""
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
+        if staging is not None:
+            results = [np.array(r) if np.may_share_memory(r, staging.memory) else r for r in results]
         if len(results) > 1 and self._transfers is None:
             _unshare(results)
         return [to_torch(r) for r in results] if torch_result else results
@@ -224,34 +234,66 @@ class Function:
                 )
         raise AssertionError("every number is in its range")
 
+    def _staging(self, arrays: Sequence[Array]) -> Staging | None:
+        """Kept memory with copies of the arguments; None if one of them needs a conversion or is read in place."""
+        if self._staged is None:
+            return None
+        for array, (shape, dtype) in zip(arrays, self._staged, strict=True):
+            if array.shape != shape or array.dtype != dtype:
+                return None
+        try:
+            found = self._stagings.pop()
+        except IndexError:
+            found = Staging(self._device, self._memory, self._usage, self._inputs)
+        found.fill(arrays)
+        return found
+
+    def _buffers(self, arrays: Sequence[Array], upload: Upload | None) -> VmVariantList:
+        """Device buffers with the arguments' data, checked against the signature."""
+        inputs = self._list(len(arrays))
+        for i, array in enumerate(arrays):
+            try:
+                inputs.push_ref(self._buffer(i, array, upload))
+            except RuntimeError as e:
+                raise self._not_copied(i, array, e) from None
+        return inputs
+
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> HalBufferView:
-        """A device buffer with the argument's data, checked against the signature."""
-        want, shape, element, _, _ = self._inputs[i]
-        if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # most arguments
-            if i in self._zero_copy and array.nbytes >= _LEAST_ZERO_COPY and array.flags.writeable:
-                lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
-                return self._view(lent, shape, element)
-            return self._copied(array, element, upload)
+        given = self._inputs[i]
+        if array.dtype != given.dtype or not given.plain or not array.flags.c_contiguous:
+            array = self._converted(i, array)
+        if array.shape != given.shape:
+            self._check_shape(i, array.shape)
+        if array.size == 0:
+            return self._empty(array.shape, given.element)
+        if i in self._zero_copy and array.nbytes >= LEAST_IN_PLACE:
+            lent = self._allocator.import_host_allocation(writable(array), self._memory, self._usage)
+            return self._view(lent, array.shape, given.element)
+        return self._copied(array, given.element, upload)
+
+    def _converted(self, i: int, array: Array) -> Array:
+        """The argument as a contiguous array of a type that the runtime's bindings accept."""
+        want, dtype = self._inputs[i].dtype, self.signature.inputs[i][1].dtype
         if array.dtype != want:
-            dtype = self.signature.inputs[i][1].dtype
             array = restored(array, dtype)
             if is_sub_byte(array.dtype) and from_numpy(array.dtype) == dtype:
                 array = stored_codes(array)
         if array.dtype != want:
             raise self._refused(i, f"dtype {_dtype_name(array.dtype)}")
-        self._check_shape(i, array.shape)
         if not array.flags.c_contiguous:
+            self._check_shape(i, array.shape)
             array = np.ascontiguousarray(array)
-        if want.kind == "V" or want.name not in _PLAIN:
-            array = array.view(f"u{want.itemsize}")  # numpy arrays of small floats do not support the buffer protocol
-        if array.size == 0:
-            return self._empty(array.shape, element)
-        return self._copied(array, element, upload)
+        return array if self._inputs[i].plain else array.view(f"u{want.itemsize}")
 
     def _check_shape(self, i: int, sizes: tuple[int, ...]) -> None:
-        _, _, _, rank, fixed = self._inputs[i]
-        if len(sizes) != rank or any(sizes[axis] != size for axis, size in fixed):
-            raise self._refused(i, f"shape {shape_text(sizes)}")
+        given = self._inputs[i]
+        if len(sizes) == given.rank:
+            for axis, size in given.fixed:
+                if sizes[axis] != size:
+                    break
+            else:
+                return
+        raise self._refused(i, f"shape {shape_text(sizes)}")
 
     def _copied(self, array: Array, element: int, upload: Upload | None) -> HalBufferView:
         if upload is None or self._transfers is None or not self._transfers.shares:
@@ -307,7 +349,7 @@ class EmulatedFunction(Function):
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> HalBufferView:
         view = super()._buffer(i, array, upload)
         name, spec = self.signature.inputs[i]
-        self._emulated.driver.name_allocation(name, spec.dtype, tuple(view.shape), self._inputs[i][0].itemsize)
+        self._emulated.driver.name_allocation(name, spec.dtype, tuple(view.shape), self._inputs[i].dtype.itemsize)
         return view
 
     def _copied(self, array: Array, element: int, upload: Upload | None) -> HalBufferView:
@@ -320,51 +362,8 @@ class EmulatedFunction(Function):
         return found
 
 
-_Input = tuple[NumpyType, tuple[int, ...] | None, int, int, tuple[tuple[int, int], ...]]
-
-
-def _input(spec: TensorSpec) -> _Input:
-    """The dtype, the one shape whose arrays need no conversion (None if there is no such shape), the HAL's element
-    type, the rank, and the static axes with their sizes."""
-    want = DTYPES[spec.dtype].numpy
-    fixed = tuple((axis, size) for axis, size in enumerate(spec.shape) if size is not None)
-    shape = tuple(size for _, size in fixed)
-    easy = want.name in _PLAIN and len(shape) == spec.rank and 0 not in shape
-    return want, shape if easy else None, _element_type(spec.dtype), spec.rank, fixed
-
-
 def shape_text(shape: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, shape))}]"
-
-
-def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, NumpyType, NumpyType]:
-    """The shape (None if some size is dynamic), the dtype, and the dtype of `_PLAIN` as which its bits are read."""
-    dtype = DTYPES[spec.dtype].numpy
-    static = tuple(s for s in spec.shape if s is not None)
-    return (
-        static if len(static) == len(spec.shape) else None,
-        dtype,
-        dtype if dtype.name in _PLAIN else np.dtype(f"u{dtype.itemsize}"),
-    )
-
-
-# numpy types that the runtime's bindings accept by the buffer protocol.
-_PLAIN = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32", "float64"})
-
-_ELEMENT = {
-    "i16": "SINT_16", "u16": "UINT_16", "i32": "SINT_32", "u32": "UINT_32", "i64": "SINT_64", "bool": "BOOL_8",
-    "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
-    "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2",
-    "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ", "e8m0": "FLOAT_8_E8M0_FNU",
-}  # fmt: skip
-
-
-def _element_type(dtype: str) -> int:
-    """The HAL element type of a dtype. IREE's programs have signless integers, and accept signed and unsigned ones."""
-    name = _ELEMENT.get(dtype, "INT_8")
-    if name.startswith(("SINT", "UINT")):
-        name = name[1:]
-    return int(getattr(binding.HalElementType, name))
 
 
 def _unshare(results: list[Array]) -> None:

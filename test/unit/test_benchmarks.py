@@ -175,12 +175,14 @@ def test_decoders_agree(tmp_path: Any) -> None:
 
 
 def test_costs_of_a_call_are_measured(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    code = overhead.main(["--quick", "--json", str(tmp_path / "costs.json")])
+    assert overhead.main(["--quick", "--json", str(tmp_path / "costs.json")]) == 0
     found = json.loads((tmp_path / "costs.json").read_text())
-    limited = [found[part] for part in ("call", "sizes", "import")]
-    assert code == (0 if all(part["ok"] for part in limited) else 1), "whether a limit is kept depends on the machine"
+    goals = [name for name, part in found.items() if "ok" in part]
+    assert {"call", "sizes", "import"} <= set(goals)
+    assert ("torch call" in goals) == (importlib.util.find_spec("torch") is not None)
     text = capsys.readouterr().out
-    assert text.count("kept") + text.count("MISSED") == len(limited)
+    for verdict, ok in (("kept", True), ("missed", False)):
+        assert text.count(f": {verdict})") == sum(found[name]["ok"] is ok for name in goals)
 
 
 def test_dispatches_of_a_program_are_named_and_counted(tmp_path: Any) -> None:
