@@ -7,8 +7,6 @@ The casts between the two kinds of tensors vanish at the end.
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,6 +36,7 @@ from .lowering import Places, TorchUnconverted, lower_torch
 from .node import TorchNode, spec_of
 from .parameters import ParameterFile
 from .raise_ import is_quantised, label
+from .size_functions import rewrite_size_functions
 from .sizes import LEAST_OF_TORCH, settle_sizes
 from .state import hold_state
 from .views import RESHAPES, listed_sizes, reshape, size_from
@@ -55,17 +54,12 @@ _FLOAT_BYTES = 4096  # larger constants become resources; IREE's limit is 256
 # Tables of positions and the like: bounds of indices follow from their elements, which no pass can read in a resource.
 _INTEGERS = (torch.int64, torch.int32)
 _INTEGER_BYTES = 1 << 16  # larger tables become resources
-# Functions of sizes that torch-mlir's importer does not know, and the operators that replace them.
-_SIZE_FUNCTIONS = {
-    torch.sym_float: aten.Float.Scalar, torch.sym_max: torch.ops.prim.max.int, torch.sym_min: torch.ops.prim.min.int,
-}  # fmt: skip
 # torch-mlir's conversions of these crash the process for an axis counted from the end.
 _NEED_POSITIVE_AXIS = frozenset((
     aten.scatter.value, aten.scatter.src, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default,
     aten.scatter_reduce.two, aten.gather.default, aten.index_select.default,
 ))  # fmt: skip
 _MAIN = "main"
-_MAX_DENOMINATOR = 1 << 20  # the largest denominator of a factor of a size
 _MAX_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
 
@@ -245,12 +239,8 @@ def import_graph(
     nodes are known."""
     settle_sizes(graph)  # of decomposed operators
     fold_known(graph)
+    rewrite_size_functions(graph)
     for node in graph.nodes:
-        if node.target is math.trunc:
-            _integer_multiple(graph, node)
-        elif node.target is operator.mod and isinstance(node.meta.get("val"), torch.SymInt):
-            _remainder(graph, node)
-        node.target = _SIZE_FUNCTIONS.get(node.target, node.target)
         count_from_the_front(graph, node)
         if node.target in _NEED_POSITIVE_AXIS and is_tensor(node.args[0]) and (rank := len(shape_of(node.args[0]))):
             node.args = (node.args[0], int(str(node.args[1])) % rank, *node.args[2:])
@@ -311,31 +301,6 @@ def _assert_ranges(f: OpLike, vals: Sequence[torch.Tensor], graph: TorchGraph) -
                         dim = tensor.dim(block.arguments[i], build.index(axis))
                         condition = arith.cmpi(predicate, dim, build.index(int(bound)))
                         assert_that(condition, f"the size of axis {axis} of argument {i} must be at {word} {bound}")
-
-
-def _integer_multiple(graph: TorchGraph, node: Node) -> None:
-    """Rewrite `trunc(size * 1.5)` in integers, as `size * 3 // 2`: IREE computes sizes with integers only."""
-    product: torch.fx.Node = node.args[0]
-    if not isinstance(product, Node) or product.target is not operator.mul:
-        return
-    size, factor = product.args
-    if isinstance(size, Node) and size.target in (torch.sym_float, _SIZE_FUNCTIONS[torch.sym_float]):
-        size = size.args[0]
-    if not isinstance(factor, float) or not isinstance(size, Node) or not isinstance(size.meta["val"], torch.SymInt):
-        return
-    over, under = factor.as_integer_ratio()
-    if factor > 0 and under <= _MAX_DENOMINATOR:
-        whole = graph.call(node, operator.mul, (size, over), {}, size.meta["val"] * over)
-        node.target, node.args = operator.floordiv, (whole, under)
-
-
-def _remainder(graph: TorchGraph, node: Node) -> None:
-    """Rewrite `a % b` of sizes as `a - a // b * b`: torch-mlir takes it for C's remainder and does not convert it."""
-    a, b = node.args
-    values = [v.meta["val"] if isinstance(v, Node) else v for v in (a, b)]
-    quotient = graph.call(node, operator.floordiv, (a, b), {}, values[0] // values[1])
-    whole = graph.call(node, operator.mul, (quotient, b), {}, values[0] // values[1] * values[1])
-    node.target, node.args = operator.sub, (a, whole)
 
 
 def _outputs(graph: TorchGraph) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -109,6 +110,31 @@ def test_sizes_that_torch_does_not_simplify(name: str) -> None:
         x = torch.rand(rows, n)
         if name != "guarded to be one" or n < 16:
             torch.testing.assert_close(compiled(x), function(x))
+
+
+def counts(x: Any) -> tuple[Any, ...]:
+    """Tensors whose sizes are functions of the sizes of `x`."""
+    n, m = x.shape
+    sizes = (n + m + 2 * n, torch.sym_sum([n, m, 3]), abs(n - m) + 1, n**2, n**3 // m, (n << 1) + 1, (n >> 1) + 1,
+             math.ceil(n / 3), math.floor(m / 3) + 1, int(n * 1.5), int(m / 4) + 1, (-n) % 8 + 1, max(n, m, 4),
+             min(n, m))  # fmt: skip
+    return tuple(x.new_zeros(size) + x.sum() for size in sizes)
+
+
+def test_functions_of_sizes() -> None:
+    """Regression: torch writes a sum of more than two sizes as `sym_sum`, which torch-mlir does not know, nor most of
+    the others: what held one ran eagerly (LeViT, MobileViT)."""
+    compiled = torch.compile(counts, backend="qmlir", dynamic=True, options={"strict": True})
+    for sizes in ((3, 5), (7, 4), (6, 11)):
+        x = torch.arange(math.prod(sizes), dtype=torch.float32).reshape(sizes) / 8
+        for got, want in zip(compiled(x), counts(x), strict=True):
+            assert torch.equal(got, want)
+
+
+def test_a_function_of_sizes_that_is_not_supported() -> None:
+    compiled = torch.compile(lambda x: x.new_zeros(round(x.shape[0] / 3)), backend="qmlir", dynamic=True)
+    with pytest.warns(backend.EagerFallbackWarning, match="(?s)Unsupported builtin function for symbolic types.*round"):
+        assert compiled(torch.ones(5)).shape == (2,)
 
 
 @pytest.mark.slow
