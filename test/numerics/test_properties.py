@@ -110,7 +110,7 @@ def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @given(kw=products())
-@settings(max_examples=500, derandomize=False)
+@settings(max_examples=250, derandomize=False)
 def test_many_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
     _close_to_float64(kw, terms, near)
 
@@ -179,7 +179,7 @@ def test_groups_less_a_zero_point() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @given(kw=convolutions())
-@settings(max_examples=250, derandomize=False)
+@settings(max_examples=125, derandomize=False)
 def test_many_random_convolutions(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
 
@@ -239,7 +239,7 @@ def test_groups_of_one_row_and_one_column(how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @given(kw=groupings())
-@settings(max_examples=150, derandomize=False)
+@settings(max_examples=75, derandomize=False)
 def test_many_random_groups(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.grouped_matmul(**kw), _loop_of_products(kw))
 
@@ -263,14 +263,14 @@ def test_targets_agree(kw: dict[str, Any], lavapipe: str) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @given(kw=products())
-@settings(max_examples=100, derandomize=False)
+@settings(max_examples=50, derandomize=False)
 def test_targets_agree_on_many(kw: dict[str, Any], lavapipe: str) -> None:
     _same_on_both(kw, lavapipe)
 
 
 @pytest.mark.slow
 @given(kw=groupings())
-@settings(max_examples=60, derandomize=False)
+@settings(max_examples=30, derandomize=False)
 def test_targets_agree_on_groups(kw: dict[str, Any], lavapipe: str) -> None:
     if kw["lhs"].shape[0]:
         assert np.array_equal(qmlir.ops.grouped_matmul(**kw), qmlir.ops.grouped_matmul(**kw, target=lavapipe))

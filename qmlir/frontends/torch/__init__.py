@@ -75,6 +75,7 @@ class TorchFrontEnd:
         from .program import prepare
         from .raise_ import raise_quantised
         from .recurrent import fuse_recurrent
+        from .simplify import views_of_strides
         from .sizes import settle_sizes
 
         if isinstance(obj, (str, os.PathLike)):
@@ -85,6 +86,7 @@ class TorchFrontEnd:
         register()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
         index_by_known_masks(graph)
+        views_of_strides(graph)
         settle_sizes(graph)
         fuse_recurrent(graph)
         fold_batch_norms(graph)

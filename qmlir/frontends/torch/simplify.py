@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .graph import TRANSPOSES, VIEWS, TorchGraph, argument, aten, dtype_of, is_tensor, retyped, same_shape, shape_of
 
@@ -32,6 +33,31 @@ def simplify(graph: TorchGraph) -> None:
             if node.op == "call_function" and node.graph is graph.gm.graph and not node._erased:
                 step(graph, node)
         graph.clean()
+
+
+def views_of_strides(graph: TorchGraph) -> None:
+    """Replace `as_strided` by a view where both name the elements of a tensor in the order of memory: as group norms of
+    one pixel per image end."""
+    for node in graph.nodes:
+        if node.target is aten.as_strided.default and argument(node, "storage_offset") in (None, 0):
+            source: torch.fx.Node = node.args[0]
+            first, second = source.meta["val"], node.meta["val"]
+            whole = statically_known_true(first.numel() == second.numel())
+            if whole and _is_row_major(first) and _is_row_major(second):
+                made = graph.call(node, aten.view.default, (source, node.args[1]), {}, second)
+                graph.replace(node, made)
+    graph.clean()
+
+
+def _is_row_major(tensor: torch.Tensor) -> bool:
+    """Whether elements follow each other in memory by their axes, for all values of dynamic sizes."""
+    step: int | torch.SymInt = 1
+    for size, stride in reversed(list(zip(tensor.shape, tensor.stride(), strict=True))):
+        if not statically_known_true(size == 1):
+            if not statically_known_true(stride == step):
+                return False
+            step = step * size
+    return True
 
 
 def merge_equal(graph: TorchGraph) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from .graph import TorchGraph, mode_of, shape_of
-from .views import RESHAPES, listed_sizes
+from .views import RESHAPES, axes_together, listed_sizes
 
 if TYPE_CHECKING:
     import sympy
@@ -65,15 +67,30 @@ def _guarded(env: ShapeEnv) -> dict[sympy.Expr, int]:
 
 
 def _listed(graph: TorchGraph) -> dict[sympy.Expr, int]:
-    """The numbers in the lists of sizes of views. Torch computes these sizes anew: `m // (m // 8)` for an 8."""
-    found = {}
+    """What the numbers in the lists of sizes of views say. Torch computes these sizes anew: `m // (m // 8)` for an 8.
+    An axis that becomes 4x4 has 16 elements."""
+    found: dict[sympy.Expr, int] = {}
     for node in graph.nodes:
-        if node.target in RESHAPES:
-            for axis, said in listed_sizes(node).items():
-                size = shape_of(node)[axis]
-                if isinstance(said, int) and said >= 0 and not isinstance(size, int):
+        if node.target not in RESHAPES:
+            continue
+        old, new = list(shape_of(node.args[0])), list(shape_of(node))
+        for axis, said in listed_sizes(node).items():
+            if isinstance(said, int) and said >= 0:
+                size, new[axis] = new[axis], said
+                if not isinstance(size, int):
                     found[size.node.expr] = said
+        for i, j in axes_together(old, new) if old and new else ():
+            found.update(_implied([old[axis] for axis in i], [new[axis] for axis in j]))
     return found
+
+
+def _implied(first: Sequence[torch.SymInt | int], second: Sequence[torch.SymInt | int]) -> dict[sympy.Expr, int]:
+    """The size that is not a number, if it is the only one in two lists with the same product."""
+    unknown = [size.node.expr for size in (*first, *second) if not isinstance(size, int)]
+    if len(unknown) != 1:
+        return {}
+    least, most = sorted(math.prod(size for size in sizes if isinstance(size, int)) for sizes in (first, second))
+    return {unknown[0]: most // least} if least and most % least == 0 else {}
 
 
 def _only_value(graph: TorchGraph, expression: sympy.Expr, env: ShapeEnv) -> int | None:

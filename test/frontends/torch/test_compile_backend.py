@@ -105,11 +105,29 @@ def test_sizes_that_torch_does_not_simplify(name: str) -> None:
     """Regression: what is repeated was read as if it were not, and memory behind it; a program of other sizes was found
     in the cache, whose graph differs only in what torch checks before it calls it."""
     function = UNSIMPLIFIED[name]
-    compiled = torch.compile(function, backend="qmlir", dynamic=True)
+    compiled = torch.compile(function, backend="qmlir", dynamic=True, options={"strict": True})
     for rows, n in ((4, 9), (3, 12), (5, 17), (2, 32), (1, 10)):
         x = torch.rand(rows, n)
         if name != "guarded to be one" or n < 16:
             torch.testing.assert_close(compiled(x), function(x))
+
+
+FILTERS, NORM = torch.randn(8, 16, 1, 1), (torch.randn(8), torch.randn(8))
+GUARDED: dict[str, Any] = {
+    "2x2 of every fourth": lambda x: x[:, ::4].contiguous().view(x.shape[0], 2, 2) * 2,
+    "2x2 of means": lambda x: F.avg_pool1d(x[:, None], 4, 4).flatten(1).reshape(-1, 2, 2).sum(1),
+    "norms of one pixel": lambda x: F.group_norm(F.conv2d(x[:, :, None, None], FILTERS), 2, *NORM),
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_sizes_that_views_say(name: str) -> None:
+    """Regression: the graph ran eagerly, because a size was not known of which a view says that it is 2x2, or is the
+    whole tensor (LeViT, MobileViT, BiT)."""
+    compiled = torch.compile(GUARDED[name], backend="qmlir", dynamic=True, options={"strict": True})
+    for rows in (3, 5, 1):
+        x = torch.rand(rows, 16)
+        torch.testing.assert_close(compiled(x), GUARDED[name](x))
 
 
 def counts(x: Any) -> tuple[Any, ...]:
