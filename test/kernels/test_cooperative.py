@@ -34,8 +34,10 @@ def test_run_on_lavapipe(newer: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_run_on_lavapipe(newer: Path) -> None:
-    _right(newer, [name for name in cooperative.CASES if name not in QUICK])
+@pytest.mark.sweep(slow=4)
+@pytest.mark.parametrize("part", range(8))
+def test_all_run_on_lavapipe(newer: Path, part: int) -> None:
+    _right(newer, [name for name in cooperative.CASES if name not in QUICK][part::8])
 
 
 @pytest.mark.slow

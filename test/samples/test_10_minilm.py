@@ -22,6 +22,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.sweep(slow=2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_agrees_with_torch(scheme: str) -> None:
     output = run("--scheme", scheme)
@@ -30,6 +31,7 @@ def test_agrees_with_torch(scheme: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sweep(slow=2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_quantised_linear_alone_is_exact(scheme: str) -> None:
     """Given the input that the program computed for it, each layer equals the numpy reference."""
