@@ -222,13 +222,13 @@ def _without_our_checks(program: Any, path: Path) -> Any:
     from iree import runtime as rt
 
     from qmlir.core.hal import vm_instance
-    from qmlir.runtime.function import _element_type
+    from qmlir.runtime.abi import Input
 
     instance, device = vm_instance(), program._device
     module = rt.VmModule.copy_buffer(instance, path.read_bytes())
     context = rt.VmContext(instance, modules=[rt.create_hal_module(instance, device), module])
     function = module.lookup_function("main")
-    kinds = [_element_type(spec.dtype) for _, spec in program.main.signature.inputs]
+    kinds = [Input.of(spec).element for _, spec in program.main.signature.inputs]
 
     def call(arrays: list[Any]) -> None:
         inputs = rt.VmVariantList(len(arrays))
