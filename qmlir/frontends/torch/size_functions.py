@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import torch
 from torch.fx import Node
@@ -35,7 +35,7 @@ def rewrite_size_functions(graph: TorchGraph) -> None:
 _Call: TypeAlias = "Callable[..., _Size]"
 
 
-def _call(graph: TorchGraph, before: Node, function: Callable[..., Any], args: tuple[_Size, ...]) -> _Size:
+def _call(graph: TorchGraph, before: Node, function: Callable[..., _Size], args: tuple[_Size, ...]) -> _Size:
     """A function of sizes, which is computed now if all of them are numbers."""
     value = function(*(a.meta["val"] if isinstance(a, Node) else a for a in args))
     return graph.call(before, function, args, {}, value) if any(isinstance(a, Node) for a in args) else value
@@ -113,13 +113,13 @@ def _quotient(call: _Call, real: object) -> tuple[_Size, _Size] | None:
     return (call(operator.mul, size, over), under) if under <= _MAX_DENOMINATOR else None
 
 
-def _without_cast(value: Any) -> Any:
+def _without_cast(value: object) -> object:
     return value.args[0] if isinstance(value, Node) and value.target is torch.sym_float else value
 
 
-def _is_size(value: object) -> bool:
-    value = value.meta["val"] if isinstance(value, Node) else value
-    return isinstance(value, (int, torch.SymInt))
+def _is_size(value: object) -> TypeGuard[_Size]:
+    known = value.meta["val"] if isinstance(value, Node) else value
+    return isinstance(known, (int, torch.SymInt))
 
 
 _RULES: dict[object, Callable[..., _Size | None]] = {
