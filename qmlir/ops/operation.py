@@ -178,10 +178,11 @@ class Operation:
             found = self._prepare(arrays, attributes, target, tuple(key))
         function, order = found
         operands = [arrays[name] for name in order]
-        if None not in call:
-            at = {id(value): i for i, value in enumerate(given)}
-            if all(id(operand) in at for operand in operands):  # none was made of a number
-                self._calls[call] = function, [at[id(operand)] for operand in operands]
+        names = (*self.positional[: len(args)], *kw)
+        if None not in call and self._renamed.isdisjoint(kw):
+            places = [names.index(name) for name in order]
+            if all(given[i] is operand for i, operand in zip(places, operands, strict=True)):  # none is of a number
+                self._calls[call] = function, places
         return function(*operands)
 
     def by_current_names(self, given: dict[str, T]) -> dict[str, T]:

@@ -171,3 +171,12 @@ def test_eager_calls_again(kind: str) -> None:
         call(given(a), given(b), lhs=given(a))
     with pytest.raises(UsageError, match="scaled_matmul got 'rhs' twice: by position and by name"):
         call.compile(TensorSpec((4, 16), "i8"), b, rhs=b)
+
+
+def test_an_array_given_twice_is_not_taken_for_two() -> None:
+    """Regression: the next call of other arrays took one of them for both."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-8, 8, (4, 4), dtype=np.int8) for _ in range(2))
+    for a, b in ((x, x), (x, y), (y, x)):
+        assert np.array_equal(qmlir.ops.scaled_matmul(a, b, out_dtype="i32"), a.astype(np.int32) @ b)
+        assert np.array_equal(qmlir.ops.scaled_matmul(rhs=b, lhs=a, out_dtype="i32"), a.astype(np.int32) @ b)

@@ -205,7 +205,7 @@ def as_strided(
 ) -> torch.Tensor:
     """Gather elements by their positions in memory, which for a dense tensor follow its axes by descending stride.
     torch's average over all pixels ends in this operator, to keep the channels-last layout."""
-    if not storage_offset and list(size) == list(x.shape):
+    if storage_offset in (None, x.storage_offset()) and list(size) == list(x.shape):
         moved = [n for n, new, old in zip(size, stride, x.stride(), strict=True) if new != old and n != 1]
         if not moved:
             return x.clone()  # only axes of one element have other strides

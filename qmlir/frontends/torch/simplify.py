@@ -39,11 +39,13 @@ def views_of_strides(graph: TorchGraph) -> None:
     """Replace `as_strided` by a view where both name the elements of a tensor in the order of memory: as group norms of
     one pixel per image end."""
     for node in graph.nodes:
-        if node.target is aten.as_strided.default and argument(node, "storage_offset") in (None, 0):
+        if node.target is aten.as_strided.default:
             source: torch.fx.Node = node.args[0]
             first, second = source.meta["val"], node.meta["val"]
+            start = argument(node, "storage_offset")
+            same_start = start is None or statically_known_true(start == first.storage_offset())
             whole = statically_known_true(first.numel() == second.numel())
-            if whole and _is_row_major(first) and _is_row_major(second):
+            if same_start and whole and _is_row_major(first) and _is_row_major(second):
                 made = graph.call(node, aten.view.default, (source, node.args[1]), {}, second)
                 graph.replace(node, made)
     graph.clean()

@@ -128,6 +128,17 @@ def test_programs_of_other_strides_are_others() -> None:
     assert fingerprint(programs[0]) != fingerprint(programs[1])
 
 
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.as_strided((2, 3), (3, 1), 0), lambda x: x.as_strided((3, 2), (2, 1), 0)],
+    ids=["same sizes", "other sizes"],
+)
+def test_strides_from_before_a_tensor(view: Function) -> None:
+    """Regression: an explicit offset counts from the memory of which a tensor is a part, and was taken for its own."""
+    x = torch.arange(9.0).reshape(3, 3)
+    assert torch.equal(compiled(lambda x: view(x[1:]) * 1, (x,)).main(x), view(x[1:]))
+
+
 @pytest.mark.slow
 def test_conditions_are_choices() -> None:
     x = torch.randn(5, 6)
