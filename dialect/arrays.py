@@ -45,6 +45,16 @@ def _raw_of_torch(dtype: torch.dtype) -> tuple[str, str] | None:
     return _TORCH_RAW.get(str(dtype))
 
 
+@cache
+def _raw_of_numpy(dtype: NumpyType) -> tuple[str, str] | None:
+    """torch's name of a type that numpy lacks, and the integer type with the same number of bits."""
+    ours = dtype_name(dtype)
+    for name, (known, integer) in _TORCH_RAW.items():
+        if known == ours:
+            return name.removeprefix("torch."), integer
+    return None
+
+
 def to_numpy(value: object, name: str) -> Array:
     """Convert an argument to a numpy array. Raises InputError if it is not an array."""
     if is_torch(value):
@@ -94,11 +104,11 @@ def _first_line(e: Exception) -> str:
 
 def numpy_type(dtype: torch.dtype) -> NumpyType | None:
     """The numpy type with the same values as a torch type; None if numpy has none."""
-    name = str(dtype)
-    if name in _TORCH_RAW:
-        return DTYPES[_TORCH_RAW[name][0]].numpy
+    raw = _raw_of_torch(dtype)
+    if raw is not None:
+        return DTYPES[raw[0]].numpy
     try:
-        return np.dtype(name.removeprefix("torch."))
+        return np.dtype(str(dtype).removeprefix("torch."))
     except TypeError:
         return None
 
@@ -107,9 +117,8 @@ def torch_type(dtype: NumpyType) -> torch.dtype | None:
     """The torch type with the same values as a numpy type; None if torch has none."""
     import torch
 
-    ours = dtype_name(dtype)
-    name = next((name for name, (known, _) in _TORCH_RAW.items() if known == ours), dtype.name)
-    found = getattr(torch, name.removeprefix("torch."), None)
+    raw = _raw_of_numpy(dtype)
+    found = getattr(torch, dtype.name if raw is None else raw[0], None)
     return found if isinstance(found, torch.dtype) else None
 
 
@@ -122,16 +131,6 @@ def to_torch(array: Array) -> torch.Tensor:
         return torch.from_numpy(array)
     torch_name, integer = raw
     return torch.from_numpy(array.view(integer)).view(getattr(torch, torch_name))
-
-
-@cache
-def _raw_of_numpy(dtype: NumpyType) -> tuple[str, str] | None:
-    """torch's name of a type that numpy lacks, and the integer type with the same number of bits."""
-    ours = dtype_name(dtype)
-    for name, (known, integer) in _TORCH_RAW.items():
-        if known == ours:
-            return name.removeprefix("torch."), integer
-    return None
 
 
 def scalar_array(name: str, value: np.generic | float) -> Array:

@@ -11,6 +11,7 @@ from ..core.bindings import binding
 from ..dialect.dtypes import DTYPES, NumpyType
 from ..spec import TensorSpec
 
+ALIGNMENT = 64  # bytes, which IREE's programs assume of an argument
 # numpy types that the runtime's bindings accept by the buffer protocol.
 _PLAIN = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32", "float64"})
 

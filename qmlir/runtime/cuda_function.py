@@ -9,6 +9,7 @@ from ..dialect.arrays import numpy_type, to_torch, torch_type
 from ..dialect.dtypes import DTYPES, Array
 from ..errors import InputError, TargetError, runtime_reason
 from ..spec import Signature
+from .abi import ALIGNMENT
 from .function import Function, Loaded, Results
 from .staging import Staging
 from .transfers import Upload
@@ -16,9 +17,6 @@ from .transfers import Upload
 if TYPE_CHECKING:
     import torch
     from iree.runtime import HalBuffer, HalBufferView, HalFence, VmFunction, VmVariantList
-
-
-_ALIGNMENT = 64  # bytes, which IREE's programs assume of an argument; a slice of a tensor may be less aligned
 
 
 def on_cuda(value: object) -> TypeGuard[torch.Tensor]:
@@ -69,7 +67,7 @@ class CudaFunction(Function):
         import torch
 
         array = array.contiguous()
-        if array.data_ptr() % _ALIGNMENT:
+        if array.data_ptr() % ALIGNMENT:  # a slice of a tensor may be less aligned
             array = array.clone()
         # IREE's stream does not wait for torch's, on which the tensor may still be computed.
         torch.cuda.current_stream(array.device).synchronize()

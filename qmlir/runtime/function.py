@@ -287,13 +287,8 @@ class Function:
 
     def _check_shape(self, i: int, sizes: tuple[int, ...]) -> None:
         given = self._inputs[i]
-        if len(sizes) == given.rank:
-            for axis, size in given.fixed:
-                if sizes[axis] != size:
-                    break
-            else:
-                return
-        raise self._refused(i, f"shape {shape_text(sizes)}")
+        if len(sizes) != given.rank or any(sizes[axis] != size for axis, size in given.fixed):
+            raise self._refused(i, f"shape {shape_text(sizes)}")
 
     def _copied(self, array: Array, element: int, upload: Upload | None) -> HalBufferView:
         if upload is None or self._transfers is None or not self._transfers.shares:

@@ -11,19 +11,18 @@ import numpy as np
 
 from ..core.bindings import binding
 from ..dialect.dtypes import Array
-from .abi import Input
+from .abi import ALIGNMENT, Input
 
 if TYPE_CHECKING:
     from iree.runtime import HalDevice
-
-_ALIGNMENT = 64  # bytes, which IREE's programs assume of an argument
-
 
 # Bytes. To copy a smaller argument takes less time than to make a buffer of its memory.
 LEAST_IN_PLACE = 4 << 10
 # The most of an argument that is kept from call to call.
 _MOST_KEPT = 32 << 10
 _WRITABLE = 0x200  # PyBUF_WRITE
+_memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.restype, _memory_view.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 
 
 def writable(array: Array) -> Array | memoryview:
@@ -31,9 +30,7 @@ def writable(array: Array) -> Array | memoryview:
     caller keeps the array alive."""
     if array.flags.writeable:
         return array
-    view = ctypes.pythonapi.PyMemoryView_FromMemory
-    view.restype, view.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-    found: memoryview = view(array.ctypes.data, array.nbytes, _WRITABLE)
+    found: memoryview = _memory_view(array.ctypes.data, array.nbytes, _WRITABLE)
     return found
 
 
@@ -47,12 +44,12 @@ class Staging:
 
     def __init__(self, device: HalDevice, memory: int, usage: int, arguments: Sequence[Input]) -> None:
         sizes = [argument.bytes or 0 for argument in arguments]
-        places = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)])
-        whole = np.empty(int(places[-1]) + _ALIGNMENT, np.uint8)
-        self.memory = whole[-whole.ctypes.data % _ALIGNMENT :]
+        places = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
+        whole = np.empty(int(places[-1]) + ALIGNMENT, np.uint8)
+        self.memory = whole[-whole.ctypes.data % ALIGNMENT :]
         self.inputs = binding.VmVariantList(len(arguments))
         self._arrays: list[Array] = []
-        for argument, place, size in zip(arguments, places.tolist(), sizes, strict=False):
+        for argument, place, size in zip(arguments, places[:-1].tolist(), sizes, strict=True):
             shape = argument.shape or ()
             array = self.memory[place : place + size].view(argument.dtype).reshape(shape)
             buffer = device.allocator.import_host_allocation(array, memory, usage)
