@@ -260,13 +260,15 @@ class Function:
 
     def _buffer(self, i: int, array: Array, upload: Upload | None) -> HalBufferView:
         given = self._inputs[i]
+        # IREE's view of a buffer does not keep the array alive; the caller does so with the arrays that it has.
+        in_place = i in self._zero_copy and array.nbytes >= LEAST_IN_PLACE
         if array.dtype != given.dtype or not given.plain or not array.flags.c_contiguous:
-            array = self._converted(i, array)
+            array, in_place = self._converted(i, array), False
         if array.shape != given.shape:
             self._check_shape(i, array.shape)
         if array.size == 0:
             return self._empty(array.shape, given.element)
-        if i in self._zero_copy and array.nbytes >= LEAST_IN_PLACE:
+        if in_place:
             lent = self._allocator.import_host_allocation(writable(array), self._memory, self._usage)
             return self._view(lent, array.shape, given.element)
         return self._copied(array, given.element, upload)

@@ -112,6 +112,24 @@ def test_what_a_kernel_reads_is_not_copied(copied: list[int], rows: int | None, 
     assert not copied
 
 
+@pytest.mark.parametrize("form", ["every second row", "columns first", "reversed"])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_large_arguments_with_strides(form: str, kind: str) -> None:
+    """Regression: the contiguous copy was read in place, after it had been freed."""
+    rng = np.random.default_rng(0)
+    w = rng.integers(-9, 9, (128, 8), dtype=np.int8)
+    main = qmlir.load(qmlir.ops.scaled_matmul.compile(TensorSpec((None, 128), "i8"), w, out_dtype="i32")).main
+    whole = rng.integers(-128, 128, (4000, 128), dtype=np.int8)
+    x = {"every second row": whole[::2], "columns first": np.asfortranarray(whole), "reversed": whole[::-1]}[form]
+    given: Any = x
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        given = {"every second row": torch.from_numpy(whole)[::2], "reversed": torch.from_numpy(whole).flip(0),
+                 "columns first": torch.from_numpy(whole).t().contiguous().t()}[form]  # fmt: skip
+    for _ in range(3):
+        assert np.array_equal(main(given), x.astype(np.int32) @ w)
+
+
 def test_small_arguments_of_any_form(copied: list[int]) -> None:
     """Strides, torch tensors, and arrays of other types than the program's."""
     torch = pytest.importorskip("torch")
