@@ -114,7 +114,8 @@ def _quotient(call: _Call, real: object) -> tuple[_Size, _Size] | None:
 
 
 def _without_cast(value: object) -> object:
-    return value.args[0] if isinstance(value, Node) and value.target is torch.sym_float else value
+    casts = (torch.sym_float, _RENAMED[torch.sym_float])  # the graph may have been rewritten before
+    return value.args[0] if isinstance(value, Node) and value.target in casts else value
 
 
 def _is_size(value: object) -> TypeGuard[_Size]:
