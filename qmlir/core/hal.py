@@ -32,7 +32,7 @@ _kept: list[object] = []
 _devices: dict[tuple[str, str], HalDevice] = {}
 _instance: VmInstance | None = None
 _flags_set = False
-_forks = 0  # how many lie between the process that imported this module and this one
+_gone = 0  # how often devices have been removed from `_devices`
 
 
 def vm_instance() -> VmInstance:
@@ -54,15 +54,20 @@ def keep(*objects: object) -> None:
         _kept.extend(objects)
 
 
-def forks() -> int:
-    """How many forks lie between the process that imported this module and this one."""
-    return _forks
+def gone() -> int:
+    """How often devices have become unusable in this process, or in those that it was forked from."""
+    return _gone
+
+
+def usable(device: HalDevice) -> bool:
+    """Whether a device is not lost, and its threads, if it needs any, are in this process."""
+    return any(known is device for known in _devices.values())
 
 
 def _forked() -> None:
-    global _lock, _forks
+    global _lock, _gone
     _lock = threading.RLock()  # the child does not have the thread that may hold it
-    _forks += 1
+    _gone += 1
     for key in [k for k in _devices if driver_named(k[0]).has_threads]:
         del _devices[key]  # only the parent has its threads
     for thing in _kept:
@@ -100,6 +105,18 @@ def device(driver: str, uri: str = "") -> HalDevice:
             about.opened(found)
         _devices[driver, uri] = found
         return found
+
+
+def lost(device: HalDevice, e: Exception) -> bool:
+    """Whether a failure means that the device is lost: every further call fails. Programs then need a new one."""
+    global _gone
+    if "VK_ERROR_DEVICE_LOST" not in str(e):
+        return False
+    with _lock:
+        for key in [k for k, known in _devices.items() if known is device]:
+            del _devices[key]
+            _gone += 1
+    return True
 
 
 def _topology(threads: int, cpus: Sequence[int]) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..core.bindings import binding
 from ..core.drivers import driver_named
-from ..core.hal import forks
+from ..core.hal import gone
 from ..dialect.arrays import is_torch, to_numpy, to_torch
 from ..dialect.dtypes import Array, NumpyType, from_numpy, is_sub_byte, restored, stored_codes
-from ..errors import InputError, TargetError, runtime_reason
+from ..errors import InputError, TargetError
 from ..spec import Signature
 from .abi import Input, Output
 from .manifest import Manifest
@@ -60,9 +60,11 @@ class Loaded(Protocol):
     device_driver: str
     _context: VmContext
     _device: HalDevice
-    _forks: int
+    _gone: int
 
-    def _load_again(self) -> None: ...
+    def _again(self, name: str) -> Function: ...
+
+    def _failure(self, e: Exception) -> str: ...
 
 
 class Function:
@@ -106,14 +108,14 @@ class Function:
 
         Raises:
             InputError: wrong count, shape or dtype, with the argument's name; or values that the program refuses.
-            TargetError: the device fails, or has too little memory; or this process is the child of a fork, and the
-                program has state and worker threads.
+            TargetError: the device fails, or has too little memory; or the program has state, and its device was lost
+                in an earlier call, or has worker threads that this process, the child of a fork, does not have.
         """
         if len(args) != len(self._inputs):
             names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
             raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
-        if self._program._forks != forks():
-            self._program._load_again()
+        if self._program._gone != gone():
+            return self._program._again(self.name)(*args)
         torch_result = False
         arrays: list[Array] = []
         for i, arg in enumerate(args):
@@ -162,7 +164,7 @@ class Function:
                 return outputs
             except (RuntimeError, ValueError) as second:
                 e = second
-        reason = f"{self.name} failed: {with_position(runtime_reason(e), args)}"
+        reason = f"{self.name} failed: {with_position(self._program._failure(e), args)}"
         raise (TargetError if _DEVICE_FAILURE.search(str(e)) else InputError)(reason) from None
 
     def _array(self, i: int, arg: object) -> Array:
@@ -185,7 +187,7 @@ class Function:
         name, spec = self.signature.inputs[i]
         return TargetError(
             f"cannot copy argument {i} ({name!r}: {spec}, {array.nbytes:,} bytes) of {self.name} to the device of "
-            f"{self._program.device_driver}: {runtime_reason(e)}"
+            f"{self._program.device_driver}: {self._program._failure(e)}"
         )
 
     def _disagreement(self, arrays: Sequence[Array]) -> InputError:
@@ -318,9 +320,8 @@ class Function:
             try:
                 array = self._transfers.download(view.get_buffer(), shape, raw)
             except RuntimeError as e:
-                raise TargetError(
-                    f"cannot copy result {i} of {self.name} from the device: {runtime_reason(e)}"
-                ) from None
+                reason = self._program._failure(e)
+                raise TargetError(f"cannot copy result {i} of {self.name} from the device: {reason}") from None
         return array if raw is dtype else array.view(dtype)
 
 

@@ -13,7 +13,7 @@ from ..checkpoint.parameters import check
 from ..core.bindings import binding
 from ..core.cuda import context_of
 from ..core.drivers import driver_named
-from ..core.hal import device, forks, vm_instance
+from ..core.hal import device, gone, lost, usable, vm_instance
 from ..core.rows import Facts
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
@@ -94,7 +94,8 @@ class Program:
         emulate: bool | Emulation = False,
     ) -> None:
         self.manifest = artifact.manifest
-        self._loaded, self._forks = (artifact, where, parameters), forks()
+        self._loaded, self._gone = (artifact, where, parameters), gone()
+        self._copy: Program | None = None  # this program, loaded again for another device
         self.emulated = self._emulated(where, emulate)
         if self.emulated is None:
             self._check_host()
@@ -119,7 +120,7 @@ class Program:
             with nullcontext() if self.emulated is None else self.emulated.running(load=True):
                 self._context = binding.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
-            raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
+            raise ArtifactError(f"cannot load {name} on {driver}: {self._failure(e)}") from None
         self._team = self._join_team(module)
         kind = Function if self.emulated is None else EmulatedFunction
         if self.emulated is None and context_of(self._device) is not None:
@@ -150,19 +151,26 @@ class Program:
             )
         return emulated(self.manifest.target, Emulation() if emulate is True else emulate)
 
-    def _load_again(self) -> None:
-        """Load the program again in the child of a fork: calls would wait for threads that only the parent has."""
-        if driver_named(self.device_driver).has_threads:
-            if self.manifest.has_state:
-                raise TargetError(
-                    "the program has state and was loaded before this process was forked: its threads, and what it "
-                    "holds, belong to the parent; load it again in this process"
-                )
-            again = Program(*self._loaded)
-            for name, function in self.functions.items():
-                function.__dict__.update(again.functions[name].__dict__, _program=self)
-            self.__dict__.update(again.__dict__, functions=self.functions)
-        self._forks = forks()
+    def _again(self, name: str) -> Function:
+        """The function `name` once devices are gone; of this program loaded again if its own device is one of them."""
+        if usable(self._device):
+            self._gone = gone()
+            return self.functions[name]
+        if self.manifest.has_state:
+            raise TargetError(
+                "the program has state and was loaded before this process was forked: its threads, and what it holds, "
+                "belong to the parent; load it again in this process"
+                if driver_named(self.device_driver).has_threads
+                else "the program has state, which its device lost with everything else; load it again"
+            )
+        if self._copy is None or not usable(self._copy._device):
+            self._copy = Program(*self._loaded)
+        return self._copy.functions[name]
+
+    def _failure(self, e: Exception) -> str:
+        """Why the device failed."""
+        rest = ": the device is lost; the next call, or program, opens it again" if lost(self._device, e) else ""
+        return runtime_reason(e) + rest
 
     def _join_team(self, module: VmModule) -> Team | None:
         """Pass the process's team of helper threads to the program's kernels. None if the program cannot use it."""

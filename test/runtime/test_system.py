@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,34 @@ def test_a_plan_whose_own_product_is_declined(monkeypatch: pytest.MonkeyPatch) -
     said = r"took this conv2d of i8 x i8 -> i32, .* a reason \(a remedy\); .* choice=\{'strategy': 'stock'\}"
     with pytest.raises(PassError, match=said):
         qmlir.ops.conv2d_q.compile(T((1, 16, 16, 1024), "i8"), weight, target="cpu:znver4")
+
+
+class Lost:
+    """The context of a program whose device is lost."""
+
+    def invoke(self, *_: object) -> None:
+        raise RuntimeError("Error invoking function: queue.c:6000: DATA_LOSS; [vkWaitSemaphores] VK_ERROR_DEVICE_LOST")
+
+
+def test_a_lost_device_is_opened_again(lavapipe: str) -> None:
+    """Regression: once a driver had lost its device, all calls and programs of the process failed."""
+    text = """
+func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = arith.addf %a, %b : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
+    artifact = qmlir.compile(text, target=lavapipe)
+    x, y = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    first, second, third = (load(artifact) for _ in range(3))
+    first.main._context = Lost()  # type: ignore[assignment]
+    with pytest.raises(TargetError, match="DEVICE_LOST: the device is lost; the next call, or program, opens it again"):
+        first.main(x, y)
+    after = load(artifact)
+    assert first._device is second._device is not after._device
+    for program in (first, second, after, first):
+        assert np.array_equal(program.main(x, y), x + y)
+    assert first._copy is not None
+    assert first._copy._device is after._device
+    third.manifest = replace(third.manifest, has_state=True)
+    with pytest.raises(TargetError, match="has state, which its device lost with everything else; load it again"):
+        third.main(x, y)
