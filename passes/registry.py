@@ -67,6 +67,7 @@ PASSES: dict[str, str] = {
     "qmlir-bound-unit-sums": f"{IREE_3_13}.bound_unit_sums:BoundUnitSumsPass",
     "qmlir-record-copies": f"{IREE_3_13}.record_copies:RecordCopiesPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",
+    "qmlir-coherent-buffers": "core.coherent_buffers:CoherentBuffersPass",
     "qmlir-sign-matrix-sums": f"{IREE_3_13}.sign_matrix_sums:SignMatrixSumsPass",
 }
 

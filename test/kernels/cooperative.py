@@ -19,7 +19,7 @@ if __name__ == "__main__":  # as a script
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from kernels.gpu_products import PRODUCTS, check, chosen, values
+from kernels.gpu_products import PRODUCTS, check, chosen, functions, values
 
 import qmlir
 from qmlir import TensorSpec
@@ -27,10 +27,13 @@ from qmlir import TensorSpec
 ROWS = {33: (33,), None: (18, 1, 70)}  # the calls of a program with static or dynamic rows
 
 
-def _product(name: str, m: int | None) -> None:
+def _product(name: str, m: int | None, shared: bool = False) -> None:
+    """Of `shared` products, K is shared by workgroups."""
     product = PRODUCTS[name]
-    artifact = qmlir.ops.scaled_matmul.compile(target="vulkan", **product.arguments(m))
+    choice = {"strategy": "matrix", "matrix-tile": "64x64-stream-k" if shared else "64x64"}
+    artifact = qmlir.ops.scaled_matmul.compile(target="vulkan", choice=choice, **product.arguments(m))
     assert chosen(artifact) == ["matrix"], chosen(artifact)
+    assert all(("stream_k" in plan) == shared for d in artifact.manifest.strategies for plan in functions(d))
     program = qmlir.load(artifact)
     for rows in ROWS[m]:
         arguments = product.arguments(m)
@@ -72,9 +75,10 @@ def _experts(dtype: str) -> None:
     np.testing.assert_allclose(qmlir.load(artifact).main(x, sizes), want, rtol=2e-3 if dtype == "f16" else 0)
 
 
+_PRODUCTS = [name for name in PRODUCTS if name.split(",")[0] in ("w8a8", "w4a8", "w2a8", "w8a16", "w4a16")]
 CASES: dict[str, Callable[[], None]] = {
-    **{f"{name}, {m or 'any'} rows": partial(_product, name, m)
-       for name in PRODUCTS if name.split(",")[0] in ("w8a8", "w4a8", "w2a8", "w8a16", "w4a16") for m in ROWS},
+    **{f"{name}, {m or 'any'} rows": partial(_product, name, m) for name in _PRODUCTS for m in ROWS},
+    **{f"{name}, {m or 'any'} rows, K shared": partial(_product, name, m, True) for name in _PRODUCTS for m in ROWS},
     "convolution of i8": partial(_convolution, "i8", "NHWC", 1),
     "convolution of i8, NCHW": partial(_convolution, "i8", "NCHW", 1),
     "convolution of i8, 2 groups": partial(_convolution, "i8", "NHWC", 2),

@@ -41,12 +41,12 @@ def _store(w: Workgroup, op: Any, mask: Array) -> None:
 
 def _atomic(w: Workgroup, op: Any, mask: Array) -> None:
     """An atomic addition, one thread after the other in the order of their numbers. Until a barrier, no thread may load
-    or store the sums."""
+    or store sums in shared memory. Workgroups run one after the other here, so those of global memory need no order."""
     assert "addi" in str(op.attributes["kind"]) or int(ir.IntegerAttr(op.attributes["kind"]).value) == 1
     value, memory = w.get(op.operands[0]), w.get(op.operands[1])
     where = memory.at([w.get(v) for v in list(op.operands)[2:]], mask, "an atomic sum")
     who = np.arange(w.threads)[mask]
-    for seen in (memory.written, memory.read):
+    for seen in (memory.written, memory.read) if memory.shared else ():
         if ((seen[where] != -1) & (seen[where] != -3) & (seen[where] != who)).any():
             raise KernelError("an atomic sum of shared memory that another thread uses, without a barrier between")
     out = w.full(op.results[0].type, 0)
@@ -54,7 +54,8 @@ def _atomic(w: Workgroup, op: Any, mask: Array) -> None:
         thread, at = place[0], place[1:]
         out[thread] = memory.array[at]
         memory.array[at] += value[thread]
-    memory.written[where] = -3
+    if memory.shared:
+        memory.written[where] = -3
     w.values[op.results[0]] = out
 
 
@@ -240,6 +241,7 @@ EFFECTS.update(
         "llvm.atomicrmw": _count,
         "llvm.inttoptr": _address,
         "llvm.fence": lambda w, op, mask: None,
+        "spirv.MemoryBarrier": lambda w, op, mask: None,
         "vector.load": _load_run,
         "vector.store": _store_run,
         "gpu.barrier": _barrier,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.gpu_products import PRODUCTS, check, chosen, interpreted, values
+from kernels.gpu_products import PRODUCTS, check, chosen, functions, interpreted, values
 
 import qmlir
 from qmlir import TensorSpec
@@ -67,6 +67,21 @@ def test_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
 @pytest.mark.parametrize(("name", "m"), [case for case in EVERY if case not in QUICK])
 def test_all_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
     _on_lavapipe(name, m, lavapipe)
+
+
+@pytest.mark.sweep(fast=9, slow=6)
+@pytest.mark.parametrize(("name", "m"), [(name, m) for name in PRODUCTS for m in (33, None)])
+def test_shared_k_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
+    """Workgroups share K of all tiles (`gpu_kernels/stream_k.py`)."""
+    product = PRODUCTS[name]
+    choice = {"strategy": "tiled", "tiled-tile": "32x32-stream-k"}
+    artifact = qmlir.ops.scaled_matmul.compile(target=lavapipe, choice=choice, **product.arguments(m))
+    assert all("stream_k" in plan for decision in artifact.manifest.strategies for plan in functions(decision))
+    program = qmlir.load(artifact)
+    for rows in (18, 1, 70) if m is None else (m,):
+        arguments = product.arguments(m)
+        given = values(arguments, rows)
+        check(product, program.main(*given.values()), qmlir.reference.scaled_matmul(**{**arguments, **given}))
 
 
 SOME = [("w4a8, group 64, zero points", None), ("w4a16, group 32", 33)]

@@ -9,7 +9,7 @@ workers in ExecuTorch's Vulkan operator `linear_qcsnw`); with one worker it is t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from .epilogue import Epilogue
 from .executable import View
 from .loop import Run, Source, TileLoop, Where, Workgroup
 from .raster import Raster
+from .stream_k import Sharing
 from .tiled import AS_IT_IS, LOAD, TYPICAL_ROWS, TiledKernel, TileProgram, matrices
 from .weights import COLUMNS, CodeFormat
 
@@ -55,15 +56,19 @@ class WorkSplit:
         return self.row_groups * self.rows, self.column_groups * self.columns
 
 
+_RESIDENT = 4  # workgroups of a unit, if they share K of all tiles
+
+
 @dataclass(frozen=True)
 class DotKernel(TiledKernel):
-    """A kernel, the storage of its weight, whether the weight is packed that way or read in the program's layout, and
-    how threads share the work."""
+    """A kernel, the storage of its weight, whether the weight is packed that way or read in the program's layout, how
+    threads share the work, and the number of workgroups that share K of all tiles, 0: one workgroup per tile."""
 
     weights: CodeFormat
     packed: bool
     split: WorkSplit
     algorithm: str
+    workgroups: int = 0
 
     @property
     def threads(self) -> int:
@@ -76,7 +81,8 @@ class DotKernel(TiledKernel):
     @property
     def name(self) -> str:
         split = self.split
-        return "x".join(map(str, (split.workers, split.column_groups, split.row_groups, split.rows)))
+        sizes = (split.workers, split.column_groups, split.row_groups, split.rows)
+        return "x".join(map(str, sizes)) + "-stream-k" * (self.workgroups > 0)
 
     @property
     def packing(self) -> Hashable:
@@ -107,14 +113,37 @@ class DotKernel(TiledKernel):
         dots = split.rows * COLUMNS * form.words * form.fields * (1 if self.kernel.rhs.decode is None else 4)
         shuffles = 2 * split.rows * COLUMNS * (split.workers.bit_length() - 1)
         blocks = -(-m // rows) * -(-self.kernel.n // columns)
-        read = blocks * self.kernel.k * (columns / form.fields + rows)
+        read = blocks * self.kernel.k * (columns / form.fields + rows) / f.units / pieces
         times = f.waves(blocks * split.threads)
+        once = times * f.slots(shuffles)
+        if (sharing := self.sharing) is not None:
+            of_unit = sharing.workgroups // f.units
+            read *= of_unit * f.units / blocks
+            times, once = -(-of_unit * split.threads // f.lanes), sharing.seconds(of_unit, f)
+            pieces = -(-blocks * pieces // sharing.workgroups)
         piece = {
             "multiply": times * f.slots(dots + LOAD * (COLUMNS + split.rows)),
-            "cache": f.cache(read / f.units / pieces),
+            "cache": f.cache(read),
             "latency": f.latency,
         }
-        return Work(1, pieces, piece, once=times * f.slots(shuffles))
+        return Work(1, pieces, piece, once=once)
+
+    def shared_among(self, target: Target) -> DotKernel:
+        """The kernel with as many workgroups as run at the same time."""
+        return replace(self, workgroups=Figures(target.capabilities).units * _RESIDENT)
+
+    @property
+    def sharing(self) -> Sharing | None:
+        if not self.workgroups:
+            return None
+        ordered, pieces = self.kernel.combine is not None, self.pieces[0]
+        words = self.split.rows * (COLUMNS + (self.summing and not ordered))
+        return Sharing(self.workgroups, self.kernel.groups if ordered else pieces, self.threads, words, self.machine)
+
+    @property
+    def summing(self) -> bool:
+        """Whether sums of the codes of rows are computed in addition to the product."""
+        return not self.floats and (self.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
         return self.kernel.rhs.value if codes is None else self.weights.packed(codes, padded_k)
@@ -155,7 +184,7 @@ class DotLoop(TileLoop):
     def __init__(self, plan: DotKernel, source: Source, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, workgroup.place, workgroup.epilogue, plan.pieces[0])
         self.plan, self.lhs, self.rhs, self.source = plan, workgroup.lhs, workgroup.rhs, source
-        self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        self.summing = plan.summing
         self._find_outputs(*workgroup.tile)
 
     def _find_outputs(self, tile_row: e.Index, tile_column: e.Index) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...kernels.description import Kernel
@@ -11,17 +12,18 @@ from ..roofline import kernel_estimate
 from ..strategy import Accept, Contraction, Decline
 from .dot import DotKernel, WorkSplit
 from .plan import accepted, fastest
-from .strategy import NOT_CONSTANT, NamedTile, ProductStrategy, small_floats, unreadable, unsupported
+from .strategy import NOT_CONSTANT, FixedTile, ProductStrategy, small_floats, unreadable, unsupported
 from .weights import CodeFormat, byte_codes, stored
 
 # The most rows of a cooperative kernel, which computes all of them in one thread; for more, tiles are better.
 MOST_ROWS = 8
+TILED = WorkSplit(1, 8, 8, 4)
 # Numbers of threads that share K of the same outputs in the cooperative form.
 _WORKERS = (8, 16, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DotStrategy(ProductStrategy[NamedTile]):
+class DotStrategy(ProductStrategy[FixedTile]):
     """Integer products, and products of floats and constant weights of codes, without a matrix instruction.
 
     Attributes:
@@ -79,23 +81,33 @@ class DotStrategy(ProductStrategy[NamedTile]):
             weights = found
         else:
             return Decline(f"groups of {kernel.group} along K are not a multiple of 4", "a group size of 4 or more")
-        splits = [WorkSplit(1, 8, 8, 4)]
+        splits = [TILED]
         if self.few:
             assert kernel.m is not None
             splits = [WorkSplit(n, 64 // n, 1, kernel.m) for n in _WORKERS if n <= self.machine.subgroup]
         limit = self.target.capabilities.loop_limit
-        made = (
+        made = [
             DotKernel(kernel, self.machine, weights, codes is not None, split, self.name)
             for split in splits
             if limit is None or weights.depth * limit * split.workers >= kernel.k
-        )
+        ]
         slow, floats = "", str(kernel.acc_type) == "f32"
         if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.capabilities.mma):
             slow = "IREE makes no f16 cooperative matrix that a device could run"
-        plans = fastest(made, codes, self.target, {"slow": slow} if slow else {})
+        plans = fastest(self._tiled(made), codes, self.target, {"slow": slow} if slow else {})
+        if made and not plans:
+            return Decline("workgroups share K of a single product only", "a tile of one workgroup")
         if not plans:
             return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
         return accepted(plans, kernel_estimate(self.target, kernel, weights.bits, dot=True))
+
+    def _tiled(self, made: Sequence[DotKernel]) -> Iterator[DotKernel]:
+        """The kernels with each of the tiles."""
+        for tile in self.tiles or (FixedTile(*TILED.tile),):
+            if not tile.stream_k:
+                yield from made
+            elif all(kernel.kernel.batch is None for kernel in made):
+                yield from (kernel.shared_among(self.target) for kernel in made)
 
     def _most_words(self, kernel: Kernel) -> int:
         """The most words of a piece: if the weight is decoded, the piece's activations of all rows are in registers."""

@@ -48,3 +48,24 @@ class Machine(ABC):
     @abstractmethod
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`total` plus the dot product of two words of four signed codes, i32."""
+
+    # ---- workgroups that share K (`stream_k.py`)
+
+    @abstractmethod
+    def release(self) -> None:
+        """Called before a barrier: makes this thread's stores to global memory visible to a workgroup that observes a
+        count by a thread of this workgroup after the barrier."""
+
+    @abstractmethod
+    def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
+        """Add one to an i32 in global memory and return its old value. Earlier stores (see `release`) are visible to
+        workgroups that count there later."""
+
+    @abstractmethod
+    def acquire(self) -> None:
+        """Called after a barrier that follows a count by a thread of this workgroup: makes the stores of workgroups
+        that counted there before visible to this thread."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Called between two tiles of a workgroup: makes its shared memory free for the next tile."""

@@ -42,6 +42,19 @@ class NamedTile(Protocol):
         """Whether workgroups share K (`stream_k.py`)."""
 
 
+@dataclass(frozen=True)
+class FixedTile:
+    """A tile of a strategy that has only one size, with or without workgroups that share K."""
+
+    rows: int
+    columns: int
+    stream_k: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.columns}" + "-stream-k" * self.stream_k
+
+
 _Tile = TypeVar("_Tile", bound=NamedTile, covariant=True)
 
 

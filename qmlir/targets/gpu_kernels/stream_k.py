@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
@@ -24,25 +23,10 @@ from ..cost import Figures
 from . import emit as e
 from .executable import KernelBody, KernelFunction, View
 from .loop import TileLoop, elements, like
+from .machine import Machine
 
 _WORDS = 4  # words that a thread stores at once
 _FILL = 2.0e-6  # seconds to fill the counters, before the product
-
-
-class Counter(Protocol):
-    """A target's synchronisation of workgroups, emitted at the current insertion point."""
-
-    def release(self) -> None:
-        """Called before a barrier: makes this thread's stores to global memory visible to a workgroup that observes a
-        count by a thread of this workgroup after the barrier."""
-
-    def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
-        """Add one to an i32 in global memory and return its old value. Earlier stores (see `release`) are visible to
-        workgroups that count there later. After its next barrier, this workgroup sees the stores of those that counted
-        there before."""
-
-    def leave(self) -> None:
-        """Called between two tiles of a workgroup: makes its shared memory free for the next tile."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +38,14 @@ class Sharing:
         steps: steps along K of a tile: rounds of its loop.
         holders: threads of a workgroup that hold sums.
         words: words of sums that each of them holds.
-        counter: the target's synchronisation.
+        machine: the target's instructions.
     """
 
     workgroups: int
     steps: int
     holders: int
     words: int
-    counter: Counter
+    machine: Machine
 
     @property
     def vectors(self) -> int:
@@ -106,6 +90,10 @@ def with_scratch(function: KernelFunction, scratch: Sequence[ir.Type], used: boo
     if not scratch:
         return function
     counters, space = map(View.of, scratch)
+    if function.launch.machine.vectors_in_memory:
+        (words,) = space.shape
+        assert isinstance(words, int)
+        space = View((words // _WORDS,), e.vector_of(_WORDS, space.element))
     *others, result = function.views
 
     def alone(rows: e.Index, buffers: list[ir.Value]) -> None:
@@ -169,7 +157,7 @@ def shared_body(
             loop = loop_of(rows, [*inputs, out], tile.index)
             part = _Part(sharing, loop, shares, base, (counters, space, flag))
             part.finish(me, loop.accumulated(start, stop))
-            sharing.counter.leave()
+            sharing.machine.leave()
 
     return body
 
@@ -184,6 +172,8 @@ class _Part:
     ) -> None:  # fmt: skip
         self.sharing, self.loop, self.shares, self.base = sharing, loop, shares, base
         self.counters, self.space, self.flag = memory
+        # Whether an element of the workspace is a vector.
+        self.whole = isinstance(ir.MemRefType(self.space.type).element_type, ir.VectorType)
         self.first_owner = shares.owner(base)
         last = shares.owner(e.add(base, shares.steps - 1))
         self.parts = e.add(e.subtract(last, self.first_owner), 1)
@@ -197,10 +187,11 @@ class _Part:
         def handed_over() -> ir.Value:
             """Hand over the sums. Returns whether this part is the last."""
             e.guarded(self.keeps, lambda: self._store(me, state))
-            self.sharing.counter.release()
+            self.sharing.machine.release()
             e.barrier()  # the whole part is stored before it is counted
             e.guarded(e.equal(self.loop.thread, 0), self._count)
             e.barrier()
+            self.sharing.machine.acquire()
             before = e.as_index(e.load(self.flag, [0]))
             return e.condition(e.equal(before, e.subtract(self.parts, 1)))
 
@@ -214,9 +205,11 @@ class _Part:
         later = e.less(self.shares.start(owner), self.base)
         return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
 
-    def _place(self, slot: e.Index, vector_number: int) -> list[ir.Value]:
+    def _place(self, slot: e.Index, vector_number: int) -> list[e.Index]:
+        """The place of a vector in the workspace."""
         number = e.add(e.multiply(slot, self.sharing.vectors), vector_number)
-        return [e.index(e.multiply(e.add(e.multiply(number, self.sharing.holders), self.holder), _WORDS))]
+        at = e.add(e.multiply(number, self.sharing.holders), self.holder)
+        return [at if self.whole else e.index(e.multiply(at, _WORDS))]
 
     def _words(self, state: list[ir.Value]) -> list[ir.Value]:
         """The sums as scalars, padded to whole vectors."""
@@ -227,10 +220,12 @@ class _Part:
     def _store(self, me: ir.Value, state: list[ir.Value]) -> None:
         words, slot = self._words(state), self._slot(me)
         for i in range(0, len(words), _WORDS):
-            e.store_run(e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS))
+            (e.store if self.whole else e.store_run)(
+                e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS)
+            )
 
     def _count(self) -> None:
-        e.store(self.sharing.counter.count(self.counters, self.first_owner), self.flag, [0])
+        e.store(self.sharing.machine.count(self.counters, self.first_owner), self.flag, [0])
 
     def _total(self, state: list[ir.Value], alone: e.Condition) -> list[ir.Value]:
         """The sums of all parts, added in the order of K; for a tile of one part, its own sums."""
@@ -242,7 +237,8 @@ class _Part:
             slot = self._slot(e.add(self.first_owner, part.index))
             total = []
             for i in range(0, len(words), _WORDS):
-                read = e.load_run(self.space, self._place(slot, i // _WORDS), _WORDS)
+                place = self._place(slot, i // _WORDS)
+                read = e.load(self.space, place) if self.whole else e.load_run(self.space, place, _WORDS)
                 total += [add(part.values[i + j], e.lane(read, j)) for j in range(_WORDS)]
             part.next = total
         return like(state, part.results)

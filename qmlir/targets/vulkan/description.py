@@ -91,7 +91,7 @@ def _vulkan(
             "qmlir-guard-empty",
         ),
         source_passes=("qmlir-record-copies",),
-        code_passes=("qmlir-sign-matrix-sums",) if mma else (),
+        code_passes=("qmlir-coherent-buffers", *(("qmlir-sign-matrix-sums",) if mma else ())),
         summary=summary,
         status=status,
         device_attribute=gpu.attribute(),

@@ -19,9 +19,10 @@ from ...ir.checks import assert_short_sum
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
-from ..gpu_kernels.dot_strategy import DotStrategy
+from ..gpu_kernels.dot_strategy import TILED, DotStrategy
 from ..gpu_kernels.multi_version import MultiVersionStrategy
 from ..gpu_kernels.rows_strategy import GpuRowsStrategy
+from ..gpu_kernels.strategy import FixedTile
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
@@ -226,10 +227,11 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     code = Spirv(target.capabilities.subgroup_sizes[0])
     few = DotStrategy(target=target, machine=code, name="cooperative", few=True, any_argument=True)
-    tiled = DotStrategy(target=target, machine=code, name="tiled", few=False, any_argument=True)
+    tiles = (FixedTile(*TILED.tile), FixedTile(*TILED.tile, stream_k=True))
+    tiled = DotStrategy(target=target, machine=code, name="tiled", few=False, any_argument=True, tiles=tiles)
     matrix, dot = CooperativeMatrixStrategy(target, tiled), VulkanDotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
-    own_matrix = CooperativeKernelStrategy(target, code)
+    own_matrix = CooperativeKernelStrategy(target=target, machine=code)
     multi_version = MultiVersionStrategy((few, own_matrix, tiled))
     return (multi_version, few, own_matrix, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
 

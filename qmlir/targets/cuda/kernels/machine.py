@@ -76,6 +76,9 @@ class Nvidia(Machine):
     def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
         return gpu.count(counters, number, 4)
 
+    def acquire(self) -> None:
+        """Nothing: see `release`."""
+
     def leave(self) -> None:
         """Wait until no copy is in flight and no thread reads a copied tile."""
         gpu.wait(0)

@@ -100,7 +100,7 @@ class Amd(Machine):
         llvm.FenceOp(llvm.AtomicOrdering.release, syncscope=_DEVICE)
 
     def count(self, counters: ir.Value, number: e.Index) -> ir.Value:
-        """See `stream_k.Counter`."""
+        """See `Machine`."""
         i64, i32 = e.integer(64), e.integer(32)
         base = arith.index_castui(i64, memref.ExtractAlignedPointerAsIndexOp(counters).result)
         place = arith.addi(base, arith.index_castui(i64, e.index(e.multiply(number, 4))))
@@ -108,8 +108,11 @@ class Amd(Machine):
         kind, order = llvm.AtomicBinOp.add, llvm.AtomicOrdering.acq_rel
         return llvm.AtomicRMWOp(kind, pointer, e.constant(1, i32), order, syncscope=_DEVICE).result
 
+    def acquire(self) -> None:
+        """Nothing: a barrier has a fence that acquires."""
+
     def leave(self) -> None:
-        """See `stream_k.Counter`."""
+        """See `Machine`."""
         gpu.barrier()
 
     def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:

@@ -13,7 +13,7 @@ lane then has neighbouring columns of known rows, and the epilogue is that of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import hypot
 
@@ -28,12 +28,14 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import View
-from ...gpu_kernels.loop import Run, Source, Where, Workgroup
+from ...gpu_kernels.loop import Run, Source, Where, Workgroup, elements
 from ...gpu_kernels.raster import Raster
 from ...gpu_kernels.stages import LOAD, Copies, Fetched, SharedRows, StagedLoop, shared_shape
+from ...gpu_kernels.stream_k import Sharing
 from ...gpu_kernels.tiled import LOAD as SLOTS, TYPICAL_ROWS, TiledKernel, TileProgram, matrices
 from ...gpu_kernels.weights import COLUMNS, CodeFormat
 from ...strategy import Facts
+from .machine import Spirv
 
 WAVE = 32  # rows and columns of a subgroup
 _ACROSS = 2  # subgroups of a workgroup, along rows and along columns
@@ -44,16 +46,19 @@ _SUMS = TILE // COLUMNS + 1  # vectors per row of sums in shared memory, the las
 # memory and its barriers in a step, in loads.
 _MULTIPLY = 128
 _SHARED_LOADS = 16
+_MOST_RESIDENT = 4  # workgroups of a unit at the same time, if shared memory suffices
 
 
 @dataclass(frozen=True)
 class CooperativeKernel(TiledKernel):
-    """A kernel, the storage of its weight, and `depth`: the elements along K of a step, a multiple of those of a piece
-    and of `matrix`."""
+    """A kernel, the storage of its weight, `depth`: the elements along K of a step, a multiple of those of a piece and
+    of `matrix`, and the number of workgroups that share K of all tiles, 0: one workgroup per tile."""
 
+    machine: Spirv
     weights: CodeFormat
     depth: int
     matrix: MatrixInstruction
+    workgroups: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -61,7 +66,7 @@ class CooperativeKernel(TiledKernel):
 
     @property
     def name(self) -> str:
-        return str(self.depth)
+        return str(self.depth) + "-stream-k" * (self.workgroups > 0)
 
     @property
     def packing(self) -> CodeFormat:
@@ -80,13 +85,32 @@ class CooperativeKernel(TiledKernel):
         """See `DotKernel.work`."""
         m = f.rows(self.kernel.m, TYPICAL_ROWS)
         blocks = -(-m // TILE) * -(-self.kernel.n // TILE)
+        times, steps, once = f.waves(blocks * self.threads), self.steps, 0.0
+        read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1) / f.units / steps
+        if (sharing := self.sharing) is not None:
+            times = sharing.workgroups // f.units
+            steps = -(-blocks * steps // sharing.workgroups)
+            read, once = times * TILE * self.depth * (1 / self.weights.fields + 1), sharing.seconds(times, f)
         loads = 2 * TILE * self.depth // (self.threads * 16) + _SHARED_LOADS
         busy = f.slots(_MULTIPLY * self.depth / 16 + SLOTS * loads)
-        read = blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1)
-        step = {"multiply": f.waves(blocks * self.threads) * busy, "cache": f.cache(read / f.units / self.steps)}
+        step = {"multiply": times * busy, "cache": f.cache(read)}
         # The next step's codes are being loaded while this step's are multiplied.
         longest = max(step.values())
-        return Work(1, self.steps, step, alone={"latency": hypot(longest, f.latency) - longest})
+        return Work(1, steps, step, alone={"latency": hypot(longest, f.latency) - longest}, once=once)
+
+    def shared_among(self, target: Target) -> CooperativeKernel:
+        """The kernel with as many workgroups as run at the same time."""
+        fit = target.capabilities.shared_memory // (self.shared_bytes + LOAD)
+        return replace(self, workgroups=Figures(target.capabilities).units * max(1, min(_MOST_RESIDENT, fit)))
+
+    @property
+    def sharing(self) -> Sharing | None:
+        if not self.workgroups:
+            return None
+        ordered, runs = self.kernel.combine is not None, WAVE * WAVE // COLUMNS // self.machine.subgroup
+        words = runs * (COLUMNS + (uses_row_sums(self.kernel) and not ordered))
+        steps = self.kernel.groups if ordered else self.steps
+        return Sharing(self.workgroups, steps, self.threads, words, self.machine)
 
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
         assert codes is not None
@@ -126,7 +150,8 @@ class CooperativeKernel(TiledKernel):
         stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
         sides = 2 * TILE * stride * 4 * self.unit
         sums = TILE * _SUMS * 4 * COLUMNS
-        return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0)
+        flag = LOAD if self.workgroups else 0  # a word of `stream_k`
+        return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0) + flag
 
     @property
     def pieces(self) -> tuple[int, int]:
@@ -147,7 +172,8 @@ class _Threads(StagedLoop):
     def __init__(self, plan: CooperativeKernel, source: Source, workgroup: Workgroup) -> None:
         super().__init__(plan.kernel, plan.machine, source, workgroup, plan.steps)
         self.plan = plan
-        thread, subgroup = e.thread(), plan.machine.subgroup
+        self.thread, subgroup = e.thread(), plan.machine.subgroup
+        thread = self.thread
         wave = e.divide(thread, subgroup)
         self.lane = e.remainder(thread, subgroup)
         self.wave_row = e.multiply(e.divide(wave, _ACROSS), WAVE)  # in the workgroup's tile
@@ -248,6 +274,27 @@ class _Threads(StagedLoop):
         return found
 
     # ---- sums
+
+    def accumulated(self, first: e.Index, last: e.Index) -> list[ir.Value]:
+        """As `TileLoop.accumulated`; workgroups that share K hand over runs, because no lane knows the elements of a
+        fragment that it holds."""
+        state = super().accumulated(first, last)
+        if not self.plan.workgroups or self.kernel.combine is not None:
+            return state
+        runs = self.runs(state)
+        sums = [run.row_sum for run in runs if run.row_sum is not None] if uses_row_sums(self.kernel) else []
+        return [
+            *(run.value for run in runs),
+            *(e.gathered(sums[i : i + COLUMNS]) for i in range(0, len(sums), COLUMNS)),
+        ]
+
+    def finish(self, state: Sequence[ir.Value]) -> None:
+        if not self.plan.workgroups or self.kernel.combine is not None:
+            super().finish(state)
+            return
+        sums: list[ir.Value | None] = [*elements(state[self.run_count :])]
+        values = state[: self.run_count]
+        self.store([Run(*run) for run in zip(values, sums or [None] * self.run_count, strict=True)])
 
     def _with_row_sum(self, number: int, share: ir.Value) -> ir.Value:
         """`share` plus the sum of the codes of copy `number` of this thread, which are in shared memory."""

@@ -9,21 +9,24 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ...gpu import MatrixInstruction, parse_mma
 from ...gpu_kernels.plan import accepted, fastest
-from ...gpu_kernels.strategy import NamedTile, ProductStrategy, codes_for_matrices
+from ...gpu_kernels.strategy import FixedTile, ProductStrategy, codes_for_matrices
 from ...gpu_kernels.weights import stored
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline
-from .matrix import WAVE, CooperativeKernel
+from .machine import Spirv
+from .matrix import TILE, WAVE, CooperativeKernel
 
 _MAX_PER_STEP = 32  # instructions: drivers take long to compile more of them
 
 
-@dataclass(frozen=True)
-class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
+@dataclass(frozen=True, kw_only=True)
+class CooperativeKernelStrategy(ProductStrategy[FixedTile]):
     """Products by constant weights on devices with cooperative matrices: of codes on i8 matrices, and of f16 by decoded
     weights on f16 matrices with f32 sums."""
 
+    machine: Spirv
     name: str = "matrix"
+    tiles: tuple[FixedTile, ...] = (FixedTile(TILE, TILE), FixedTile(TILE, TILE, stream_k=True))
     planes = True
 
     def unlike(self, c: Contraction) -> Decline | None:
@@ -50,14 +53,26 @@ class CooperativeKernelStrategy(ProductStrategy[NamedTile]):
         made, available = list(self._candidates(kernel, codes)), self.target.capabilities.shared_memory
         fitting = [m for m in made if m.shared_bytes <= available]
         if fitting:
-            bound = kernel_estimate(self.target, kernel, fitting[0].weights.bits)
-            return accepted(fastest(fitting[:1], codes, self.target), bound)
+            plans = fastest(self._tiled(fitting[0]), codes, self.target)
+            if not plans:
+                return Decline("workgroups share K of a single product only", "a tile of one workgroup")
+            return accepted(plans, kernel_estimate(self.target, kernel, fitting[0].weights.bits))
         if made:
             return Decline(
                 f"a workgroup's tiles take {made[-1].shared_bytes} bytes of shared memory, and the device has "
                 f"{available}", "other routes take less",
             )  # fmt: skip
         return Decline(f"groups of {kernel.group} along K are not a multiple of 16", "a group size of 16 or a multiple")
+
+    def _tiled(self, made: CooperativeKernel) -> Iterator[CooperativeKernel]:
+        """The kernel with each of the tiles."""
+        for tile in self.tiles:
+            if not tile.stream_k:
+                yield made
+            elif made.kernel.batch is None and (shared := made.shared_among(self.target)).shared_bytes <= (
+                self.target.capabilities.shared_memory
+            ):
+                yield shared
 
     def _candidates(self, kernel: Kernel, codes: Array) -> Iterator[CooperativeKernel]:
         """Kernels whose steps divide the groups along K, the deepest first."""
