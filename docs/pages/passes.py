@@ -64,6 +64,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-record-copies": ("passes/record_copies.mlir", 0),
     "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
     "qmlir-recurrences": ("passes/recurrences.mlir", 1),
+    "qmlir-coherent-buffers": ("passes/coherent_buffers.mlir", 0),
     "qmlir-sign-matrix-sums": ("passes/sign_matrix_sums.mlir", 0),
 }  # fmt: skip
 PARAMETERS = """\

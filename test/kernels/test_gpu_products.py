@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from kernels.gpu_products import PRODUCTS, check, chosen, functions, interpreted
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.compiler.device_code import spirv_instructions
 
 pytestmark = pytest.mark.sweep(fast=6, slow=40)
 
@@ -82,6 +84,24 @@ def test_shared_k_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
         arguments = product.arguments(m)
         given = values(arguments, rows)
         check(product, program.main(*given.values()), qmlir.reference.scaled_matmul(**{**arguments, **given}))
+
+
+def test_shared_k_orders_the_stores_of_workgroups(tmp_path: Path) -> None:
+    """lavapipe's memory is always coherent, so what other devices need is looked for: each thread's stores are ordered
+    before the count and its loads after it, and of the buffers only the workspace, the last one, is coherent."""
+    choice = {"strategy": "tiled", "tiled-tile": "32x32-stream-k"}
+    flags = (f"--iree-hal-dump-executable-files-to={tmp_path}",)
+    arguments = PRODUCTS["w8a8"].arguments(33)
+    qmlir.ops.scaled_matmul.compile(target="vulkan:valhall4", choice=choice, flags=flags, **arguments)
+    (shader,) = tmp_path.glob("*.spv")
+    found = list(spirv_instructions(shader.read_bytes()))
+    decorate, coherent, binding = 71, 23, 33
+    marked = [words[0] for op, words in found if op == decorate and words[1] == coherent]
+    bound = {words[2]: words[0] for op, words in found if op == decorate and words[1] == binding}
+    assert marked == [bound[max(bound)]]
+    names = {225: "memory", 224: "workgroup", 234: "count"}  # OpMemoryBarrier, OpControlBarrier, OpAtomicIAdd
+    order = [names[op] for op, _ in found if op in names]
+    assert order == ["memory", "workgroup", "count", "workgroup", "memory", "workgroup"]
 
 
 SOME = [("w4a8, group 64, zero points", None), ("w4a16, group 32", 33)]
