@@ -17,7 +17,7 @@ from ..cost import Cost, Figures
 from ..strategy import Accept, Estimate, Facts, RunnerUp
 from . import emit as e
 from .executable import executable
-from .stream_k import in_order
+from .stream_k import on_request_only
 from .tiled import TiledKernel
 
 _SHARED_K_LIMIT = 0.9  # workgroups share K only if the time is less than this part of the time without
@@ -102,8 +102,8 @@ def fastest(
     kernels: Iterable[TiledKernel], codes: Array | None, target: Target, facts: Facts | None = None
 ) -> list[GpuKernelPlan]:
     """Plans for kernels of one product, the fastest first, equally fast ones in their order. Kernels whose workgroups
-    share K come first only if that is much faster. If K may be shared on request only (`in_order`), they are used only
-    if all kernels share it."""
+    share K come first only if that is much faster. If K may be shared on request only, they are used only if all kernels
+    share it."""
     found: dict[bool, list[tuple[float, float, TiledKernel]]] = {False: [], True: []}
     for made in kernels:
         f = Figures(target.capabilities)
@@ -115,13 +115,13 @@ def fastest(
     whole, shared = (sorted(found[kind], key=itemgetter(0)) for kind in (False, True))
     every, why = whole or shared, ""
     if whole and shared:
-        ordered, times = in_order(whole[0][2].kernel), (whole[0][1], shared[0][1])
-        pays = times[1] < _SHARED_K_LIMIT * times[0] and not ordered
-        first, other = (shared, whole) if pays else (whole, [] if ordered else shared)
+        reason, times = on_request_only(whole[0][2].kernel, target), (whole[0][1], shared[0][1])
+        pays = times[1] < _SHARED_K_LIMIT * times[0] and not reason
+        first, other = (shared, whole) if pays else (whole, [] if reason else shared)
         every = [first[0], *sorted((*first[1:], *other), key=itemgetter(0))]
         hows = ("if each block has all of K", "if K is shared")
         text = " and ".join(f"{1e6 * t:.1f} us {how}" for t, how in zip(times, hows, strict=True))
-        why = f"estimated: {text}" + "; groups are added up in their order" * ordered
+        why = f"estimated: {text}" + (f"; {reason}" if reason else "")
     more = {**(facts or {}), **({"because": why} if why else {})}
     return [GpuKernelPlan(made, codes, target, more) for *_, made in every]
 

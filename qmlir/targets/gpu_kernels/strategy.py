@@ -20,7 +20,7 @@ from ..base import FLOAT8, Target
 from ..strategy import Accept, Choice, Contraction, Decline, Knob
 from .machine import Machine
 from .route import with_routing
-from .stream_k import in_order
+from .stream_k import on_request_only
 from .weights import byte_codes
 
 if TYPE_CHECKING:
@@ -116,11 +116,10 @@ class ProductStrategy(ABC, Generic[_Tile]):
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether the strategy accepts a kernel, which may have another number of rows than the contraction. The plan
         is a `GpuKernelPlan`, unless it is for a static number of rows only."""
-        if self.tried and in_order(kernel) and all(tile.stream_k for tile in self.tiles):
+        shared = self.tried and all(tile.stream_k for tile in self.tiles)
+        if shared and (reason := on_request_only(kernel, self.target)):
             tile = f"{{'{self._knob}': '{self.tiles[0].name}'}}"
-            return Decline(
-                "groups along K are added up in their order, so workgroups share K on request only", f"choice={tile}"
-            )
+            return Decline(f"{reason}, so workgroups share K on request only", f"choice={tile}")
         return self.check(kernel, c)
 
     def described(self, c: Contraction) -> Kernel | Decline:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from ...core.mlir import arith, ir
 from ...kernels.description import Kernel
 from ...kernels.outline import Scratch, gather_indices
+from ..base import Target
 from ..cost import Figures
 from . import emit as e
 from .executable import KernelBody, KernelFunction, View
@@ -72,10 +73,13 @@ class Sharing:
         return Scratch(self.workgroups, 2 * self.workgroups * self.part_bytes // 4, kernel.value_type)
 
 
-def in_order(kernel: Kernel) -> bool:
-    """Whether the bits of a result depend on the order in which groups along K are added up, as for exact integer sums
-    that are scaled per group. K may then be shared on request only."""
-    return kernel.combine is not None and str(kernel.acc_type) == "i32"
+def on_request_only(kernel: Kernel, target: Target) -> str:
+    """Why K of a product is shared on request only; "" if the estimate decides. The bits of a result may depend on the
+    order in which groups along K are added up, as for exact integer sums that are scaled per group."""
+    if kernel.combine is not None and str(kernel.acc_type) == "i32":
+        return "groups are added up in their order"
+    peak = target.capabilities.peak
+    return "the device's number of units is not known" if peak is None or peak.units is None else ""
 
 
 def split_inputs(kernel: Kernel, inputs: Sequence[ir.Type]) -> tuple[Sequence[ir.Type], Sequence[ir.Type]]:

@@ -129,13 +129,13 @@ def _listed(kinds: tuple[str, ...]) -> tuple[str, ...]:
 _AMD_COUNTS = (2147483647, 2147483647, 2147483647)
 # Figures as in the tables of the vendors' own backends. NVIDIA's int8 is lowered to the dot product instruction here,
 # whose rate the whitepapers do not state, so only f16 has a figure.
-_RTX2080TI = Peak("RTX 2080 Ti", (("f16", 53.8e12),), 616e9)  # Turing whitepaper, appendix A
-_RTX3090 = Peak("RTX 3090", (("f16", 71e12),), 936e9)
-_RTX4090 = Peak("RTX 4090", (("f16", 165.2e12),), 1008e9)
-_H200 = Peak("H200", (("f16", 989.4e12),), 4800e9)
-_RX7900 = Peak("RX 7900 XTX", (("f16", 122.8e12), ("i8", 122.8e12)), 960e9)
-_RX9070 = Peak("RX 9070 XT", (("f16", 194.6e12), ("i8", 389.1e12)), 640e9)
-_B580 = Peak("Arc B580", (("f16", 116.5e12), ("i8", 233e12)), 456e9)  # Intel's product page; f16 is half of int8
+_RTX2080TI = Peak("RTX 2080 Ti", (("f16", 53.8e12),), 616e9, units=68)  # Turing whitepaper, appendix A
+_RTX3090 = Peak("RTX 3090", (("f16", 71e12),), 936e9, units=82)
+_RTX4090 = Peak("RTX 4090", (("f16", 165.2e12),), 1008e9, units=128)
+_H200 = Peak("H200", (("f16", 989.4e12),), 4800e9, units=132)
+_RX7900 = Peak("RX 7900 XTX", (("f16", 122.8e12), ("i8", 122.8e12)), 960e9, units=96)
+_RX9070 = Peak("RX 9070 XT", (("f16", 194.6e12), ("i8", 389.1e12)), 640e9, units=64)
+_B580 = Peak("Arc B580", (("f16", 116.5e12), ("i8", 233e12)), 456e9, units=20)  # Intel's product page
 
 TARGETS: tuple[Target, ...] = (
     _vulkan(
