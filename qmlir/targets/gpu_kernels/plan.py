@@ -102,8 +102,8 @@ def fastest(
     kernels: Iterable[TiledKernel], codes: Array | None, target: Target, facts: Facts | None = None
 ) -> list[GpuKernelPlan]:
     """Plans for kernels of one product, the fastest first, equally fast ones in their order. Kernels whose workgroups
-    share K come first only if that is much faster. If K may be shared on request only, they are used only if all kernels
-    share it."""
+    share K come first only if that is much faster. If K may be shared on request only, they are used only if there are
+    no others."""
     found: dict[bool, list[tuple[float, float, TiledKernel]]] = {False: [], True: []}
     for made in kernels:
         f = Figures(target.capabilities)
