@@ -27,13 +27,20 @@ from qmlir import TensorSpec
 ROWS = {33: (33,), None: (18, 1, 70)}  # the calls of a program with static or dynamic rows
 
 
+def _choice(shared: bool) -> dict[str, int | str]:
+    """The choice of a kernel whose K is `shared` by workgroups, or not."""
+    return {"strategy": "matrix", "matrix-tile": "64x64-stream-k" if shared else "64x64"}
+
+
+def _chosen(artifact: qmlir.Artifact, shared: bool) -> bool:
+    plans = [plan for decision in artifact.manifest.strategies for plan in functions(decision)]
+    return chosen(artifact) == ["matrix"] and all(("stream_k" in plan) == shared for plan in plans)
+
+
 def _product(name: str, m: int | None, shared: bool = False) -> None:
-    """Of `shared` products, K is shared by workgroups."""
     product = PRODUCTS[name]
-    choice = {"strategy": "matrix", "matrix-tile": "64x64-stream-k" if shared else "64x64"}
-    artifact = qmlir.ops.scaled_matmul.compile(target="vulkan", choice=choice, **product.arguments(m))
-    assert chosen(artifact) == ["matrix"], chosen(artifact)
-    assert all(("stream_k" in plan) == shared for d in artifact.manifest.strategies for plan in functions(d))
+    artifact = qmlir.ops.scaled_matmul.compile(target="vulkan", choice=_choice(shared), **product.arguments(m))
+    assert _chosen(artifact, shared), artifact.manifest.strategies
     program = qmlir.load(artifact)
     for rows in ROWS[m]:
         arguments = product.arguments(m)
@@ -41,7 +48,7 @@ def _product(name: str, m: int | None, shared: bool = False) -> None:
         check(product, program.main(*given.values()), qmlir.reference.scaled_matmul(**{**arguments, **given}))
 
 
-def _convolution(dtype: str, layout: str, groups: int) -> None:
+def _convolution(dtype: str, layout: str, groups: int, shared: bool = False) -> None:
     rng = np.random.default_rng(6)
     shape = (2, 7, 6, 32) if layout == "NHWC" else (2, 32, 7, 6)
     arguments: dict[str, Any] = {
@@ -51,8 +58,8 @@ def _convolution(dtype: str, layout: str, groups: int) -> None:
     }  # fmt: skip
     if dtype == "i8":
         arguments["input_scale"] = np.float32(0.5)
-    artifact = qmlir.ops.conv2d_q.compile(target="vulkan", **arguments)
-    assert chosen(artifact) == ["matrix"], chosen(artifact)
+    artifact = qmlir.ops.conv2d_q.compile(target="vulkan", choice=_choice(shared), **arguments)
+    assert _chosen(artifact, shared), artifact.manifest.strategies
     x = rng.integers(-128, 128, shape).astype(np.int8 if dtype == "i8" else np.float16)
     want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
     np.testing.assert_allclose(qmlir.load(artifact).main(x), want, rtol=2e-3 if dtype == "f16" else 0)
@@ -81,6 +88,8 @@ CASES: dict[str, Callable[[], None]] = {
     **{f"{name}, {m or 'any'} rows, K shared": partial(_product, name, m, True) for name in _PRODUCTS for m in ROWS},
     "convolution of i8": partial(_convolution, "i8", "NHWC", 1),
     "convolution of i8, NCHW": partial(_convolution, "i8", "NCHW", 1),
+    "convolution of i8, K shared": partial(_convolution, "i8", "NHWC", 1, True),
+    "convolution of f16, NCHW, K shared": partial(_convolution, "f16", "NCHW", 1, True),
     "convolution of i8, 2 groups": partial(_convolution, "i8", "NHWC", 2),
     "convolution of f16": partial(_convolution, "f16", "NHWC", 1),
     "convolution of f16, NCHW": partial(_convolution, "f16", "NCHW", 1),

@@ -16,6 +16,7 @@ QUICK = [
     "w4a8, group 64, zero points, 33 rows",
     "w4a16, group 32, 33 rows",
     "convolution of i8, 2 groups",
+    "w8a8, zero points, 33 rows, K shared",
 ]
 
 
@@ -34,10 +35,10 @@ def test_run_on_lavapipe(newer: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sweep(slow=4)
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.sweep(slow=8)
+@pytest.mark.parametrize("part", range(16))
 def test_all_run_on_lavapipe(newer: Path, part: int) -> None:
-    _right(newer, [name for name in cooperative.CASES if name not in QUICK][part::8])
+    _right(newer, [name for name in cooperative.CASES if name not in QUICK][part::16])
 
 
 @pytest.mark.slow

@@ -179,6 +179,15 @@ def test_convolutions_on_lavapipe(name: str, batch: int | None, lavapipe: str) -
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
 
 
+def test_a_convolution_that_shares_k_on_lavapipe(lavapipe: str) -> None:
+    arguments, choice = _convolution("3x3", 2), {"strategy": "tiled", "tiled-tile": "32x32-stream-k"}
+    artifact = qmlir.ops.conv2d_q.compile(target=lavapipe, choice=choice, **arguments)
+    assert "stream_k" in functions(artifact.manifest.strategies[0])[0]
+    x = np.random.default_rng(5).integers(-128, 128, (2, *CONVOLUTIONS["3x3"][0])).astype(np.int8)
+    want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
+
+
 def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
     """The image is read without being padded: elements outside of it are the code of 0, which is not 0."""
     arguments = _convolution("3x3", 2) | {"input_zero_point": np.int32(77)}
