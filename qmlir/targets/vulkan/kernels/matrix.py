@@ -50,9 +50,14 @@ _MOST_RESIDENT = 4  # workgroups of a unit at the same time, if shared memory su
 
 
 @dataclass(frozen=True)
-class CooperativeKernel(TiledKernel):
-    """A kernel, the storage of its weight, `depth`: the elements along K of a step, a multiple of those of a piece and
-    of `matrix`, and the number of workgroups that share K of all tiles, 0: one workgroup per tile."""
+class CooperativeSizes(TiledKernel):
+    """The sizes of a kernel.
+
+    Attributes:
+        weights: the storage of its weight.
+        depth: elements along K of a step, a multiple of those of a piece and of `matrix`.
+        workgroups: number that share K of all tiles (`stream_k`); 0: one workgroup per tile.
+    """
 
     machine: Spirv
     weights: CodeFormat
@@ -63,6 +68,53 @@ class CooperativeKernel(TiledKernel):
     @property
     def shape(self) -> tuple[int, int]:
         return TILE, TILE
+
+    @property
+    def width(self) -> int:
+        """Bytes of a multiplied element: a code or an f16."""
+        return 1 if self.kernel.rhs.decode is None else 2
+
+    @property
+    def load(self) -> int:
+        """Elements of one load."""
+        return LOAD // self.width
+
+    @property
+    def threads(self) -> int:
+        return _ACROSS * _ACROSS * self.machine.subgroup
+
+    @property
+    def steps(self) -> int:
+        return -(-self.kernel.k // self.depth)
+
+    @property
+    def unit(self) -> int:
+        """Words per element of shared memory; each cooperative matrix starts at an element."""
+        return min(LOAD, self.matrix.k * self.width) // 4
+
+    @property
+    def summing(self) -> bool:
+        """Whether row sums of the activations are computed in addition to the product."""
+        return self.kernel.rhs.decode is None and (self.weights.offset != 0 or uses_row_sums(self.kernel))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory for both operands, the sums, and the row sums (see `_Threads`)."""
+        stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
+        sides = 2 * TILE * stride * 4 * self.unit
+        sums = TILE * _SUMS * 4 * COLUMNS
+        flag = LOAD if self.workgroups else 0  # a word of `stream_k`
+        return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0) + flag
+
+    @property
+    def pieces(self) -> tuple[int, int]:
+        """See `CodeFormat`."""
+        return self.weights.pieces(self.kernel.n, self.kernel.k)
+
+
+@dataclass(frozen=True)
+class CooperativeKernel(CooperativeSizes):
+    """A kernel on cooperative matrices."""
 
     @property
     def name(self) -> str:
@@ -115,48 +167,6 @@ class CooperativeKernel(TiledKernel):
     def weight(self, codes: Array | None, padded_k: int) -> ir.Value:
         assert codes is not None
         return self.weights.packed(codes, padded_k)
-
-    @property
-    def width(self) -> int:
-        """Bytes of a multiplied element: a code or an f16."""
-        return 1 if self.kernel.rhs.decode is None else 2
-
-    @property
-    def load(self) -> int:
-        """Elements of one load."""
-        return LOAD // self.width
-
-    @property
-    def threads(self) -> int:
-        return _ACROSS * _ACROSS * self.machine.subgroup
-
-    @property
-    def steps(self) -> int:
-        return -(-self.kernel.k // self.depth)
-
-    @property
-    def unit(self) -> int:
-        """Words per element of shared memory; each cooperative matrix starts at an element."""
-        return min(LOAD, self.matrix.k * self.width) // 4
-
-    @property
-    def summing(self) -> bool:
-        """Whether row sums of the activations are computed in addition to the product."""
-        return self.kernel.rhs.decode is None and (self.weights.offset != 0 or uses_row_sums(self.kernel))
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory for both operands, the sums, and the row sums (see `_Threads`)."""
-        stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
-        sides = 2 * TILE * stride * 4 * self.unit
-        sums = TILE * _SUMS * 4 * COLUMNS
-        flag = LOAD if self.workgroups else 0  # a word of `stream_k`
-        return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0) + flag
-
-    @property
-    def pieces(self) -> tuple[int, int]:
-        """See `CodeFormat`."""
-        return self.weights.pieces(self.kernel.n, self.kernel.k)
 
     def program(self, inputs: Sequence[ir.Type]) -> TileProgram:
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
