@@ -158,6 +158,7 @@ PURE.update({
     "arith.addi": _two(np.add), "arith.subi": _two(np.subtract), "arith.muli": _two(np.multiply),
     "arith.divui": _two(np.floor_divide), "arith.remui": _two(np.remainder),
     "arith.minui": _two(lambda a, b: np.where(_unsigned(a) < _unsigned(b), a, b)),
+    "arith.maxui": _two(lambda a, b: np.where(_unsigned(a) < _unsigned(b), b, a)),
     "arith.minsi": _two(np.minimum), "arith.maxsi": _two(np.maximum),
     "arith.andi": _two(np.bitwise_and), "arith.ori": _two(np.bitwise_or), "arith.xori": _two(np.bitwise_xor),
     "arith.shli": _shift(np.left_shift, False), "arith.shrui": _shift(np.right_shift, False),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, math
 from ...dialect.dtypes import Array
+from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from ...kernels.small_floats import decoded
 from ..base import Target
@@ -77,6 +78,10 @@ class DotKernel(TiledKernel):
     @property
     def shape(self) -> tuple[int, int]:
         return self.split.tile
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * (self.workgroups > 0)  # a word of `stream_k`
 
     @property
     def name(self) -> str:
@@ -154,7 +159,7 @@ class DotKernel(TiledKernel):
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
         weight = View.of_words((*matrices(kernel), *self.pieces), self.weights.words)
         if not self.packed:
-            weight = self.rows_of_weight.view
+            weight = _rows_of_weight(kernel, depth).view
         loop = partial(DotLoop, self, activations)
         return TileProgram(Raster(kernel, *self.shape), loop, epilogue, activations.view, weight)
 
@@ -168,14 +173,13 @@ class DotKernel(TiledKernel):
         """See `CodeFormat`."""
         return self.weights.pieces(self.kernel.n, self.kernel.k)
 
-    @property
-    def rows_of_weight(self) -> Rows | Columns:
-        """A weight in the program's layout: `[.., N, K]`, or `[.., K, N]`."""
-        kernel, depth = self.kernel, self.weights.depth
-        matrices = 1 if kernel.batch is None else kernel.batch.matrices
-        if kernel.rhs.k_last:
-            return Rows(matrices * kernel.n, kernel.k, depth, e.integer(8), kernel.rhs.flipped)
-        return Columns(matrices, kernel.n, kernel.k, depth, kernel.rhs.flipped)
+
+def _rows_of_weight(kernel: Kernel, depth: int) -> Rows | Columns:
+    """A weight in the program's layout: `[.., N, K]`, or `[.., K, N]`."""
+    matrices = 1 if kernel.batch is None else kernel.batch.matrices
+    if kernel.rhs.k_last:
+        return Rows(matrices * kernel.n, kernel.k, depth, e.integer(8), kernel.rhs.flipped)
+    return Columns(matrices, kernel.n, kernel.k, depth, kernel.rhs.flipped)
 
 
 class DotLoop(TileLoop):
@@ -247,7 +251,7 @@ class DotLoop(TileLoop):
         place, column, last = self.place, self.safe_column, self.kernel.n - 1
         if self.plan.packed:
             return [e.elements(e.load(self.rhs, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
-        weight = self.plan.rows_of_weight
+        weight = _rows_of_weight(self.kernel, self.plan.weights.depth)
         if isinstance(weight, Columns):
             return weight.load(self.rhs, place.matrix, column, piece)
         first = e.multiply(place.matrix, self.kernel.n)

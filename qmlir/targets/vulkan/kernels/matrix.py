@@ -99,12 +99,12 @@ class CooperativeSizes(TiledKernel):
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory for both operands, the sums, and the row sums (see `_Threads`)."""
+        """Bytes of shared memory for both operands, the sums, row sums (see `_Threads`), and a word of `stream_k`."""
         stride = shared_shape(TILE, self.depth * self.width, self.unit)[1]
         sides = 2 * TILE * stride * 4 * self.unit
         sums = TILE * _SUMS * 4 * COLUMNS
-        flag = LOAD if self.workgroups else 0  # a word of `stream_k`
-        return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0) + flag
+        more = (TILE * (self.depth // self.load) if self.summing else 0) + (self.workgroups > 0)
+        return sides + sums + 4 * more
 
     @property
     def pieces(self) -> tuple[int, int]:
@@ -152,7 +152,7 @@ class CooperativeKernel(CooperativeSizes):
 
     def shared_among(self, target: Target) -> CooperativeKernel:
         """The kernel with as many workgroups as run at the same time."""
-        fit = target.capabilities.shared_memory // (self.shared_bytes + LOAD)
+        fit = target.capabilities.shared_memory // (self.shared_bytes + 4)
         return replace(self, workgroups=Figures(target.capabilities).units * max(1, min(_MOST_RESIDENT, fit)))
 
     @property
