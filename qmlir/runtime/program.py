@@ -168,9 +168,13 @@ class Program:
         return self._copy.functions[name]
 
     def _failure(self, e: Exception) -> str:
-        """Why the device failed."""
-        rest = ": the device is lost; the next call, or program, opens it again" if lost(self._device, e) else ""
-        return runtime_reason(e) + rest
+        """Why a call failed, or the program could not be loaded."""
+        reason = runtime_reason(e)
+        if not lost(self._device, e):
+            return reason
+        if self.manifest.has_state:
+            return f"{reason}: the device is lost, and the program's state with it; load it again"
+        return f"{reason}: the device is lost; the next call, or program, opens it again"
 
     def _join_team(self, module: VmModule) -> Team | None:
         """Pass the process's team of helper threads to the program's kernels. None if the program cannot use it."""

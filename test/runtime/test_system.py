@@ -190,3 +190,6 @@ func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
     third.manifest = replace(third.manifest, has_state=True)
     with pytest.raises(TargetError, match="has state, which its device lost with everything else; load it again"):
         third.main(x, y)
+    after.manifest, after.main._context = third.manifest, Lost()  # type: ignore[assignment]
+    with pytest.raises(TargetError, match="the device is lost, and the program's state with it; load it again"):
+        after.main(x, y)

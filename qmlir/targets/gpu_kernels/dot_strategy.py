@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...kernels.description import Kernel
@@ -12,7 +11,16 @@ from ..roofline import kernel_estimate
 from ..strategy import Accept, Contraction, Decline
 from .dot import DotKernel, WorkSplit
 from .plan import accepted, fastest
-from .strategy import NOT_CONSTANT, FixedTile, ProductStrategy, small_floats, unreadable, unsupported
+from .strategy import (
+    NOT_CONSTANT,
+    NOT_ONE_PRODUCT,
+    FixedTile,
+    ProductStrategy,
+    small_floats,
+    unreadable,
+    unsupported,
+    with_tiles,
+)
 from .weights import CodeFormat, byte_codes, stored
 
 # The most rows of a cooperative kernel, which computes all of them in one thread; for more, tiles are better.
@@ -94,20 +102,13 @@ class DotStrategy(ProductStrategy[FixedTile]):
         slow, floats = "", str(kernel.acc_type) == "f32"
         if not self.few and floats and any(parse_mma(k).lhs == "f16" for k in self.target.capabilities.mma):
             slow = "IREE makes no f16 cooperative matrix that a device could run"
-        plans = fastest(self._tiled(made), codes, self.target, {"slow": slow} if slow else {})
+        tiles = self.tiles or (FixedTile(*TILED.tile),)
+        plans = fastest(with_tiles(made, tiles, self.target), codes, self.target, {"slow": slow} if slow else {})
         if made and not plans:
-            return Decline("workgroups share K of a single product only", "a tile of one workgroup")
+            return NOT_ONE_PRODUCT
         if not plans:
             return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
         return accepted(plans, kernel_estimate(self.target, kernel, weights.bits, dot=True))
-
-    def _tiled(self, made: Sequence[DotKernel]) -> Iterator[DotKernel]:
-        """The kernels with each of the tiles."""
-        for tile in self.tiles or (FixedTile(*TILED.tile),):
-            if not tile.stream_k:
-                yield from made
-            elif all(kernel.kernel.batch is None for kernel in made):
-                yield from (kernel.shared_among(self.target) for kernel in made)
 
     def _most_words(self, kernel: Kernel) -> int:
         """The most words of a piece: if the weight is decoded, the piece's activations of all rows are in registers."""

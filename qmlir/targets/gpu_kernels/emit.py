@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ...core.mlir import arith, gpu, ir, memref, vector
 from ...kernels.emit import *  # noqa: F403
-from ...kernels.emit import Index, attribute, index, integer
+from ...kernels.emit import Index, attribute, index, integer, load_run, multiply, store_run
 
 
 def word(value: int) -> ir.Value:
@@ -72,6 +72,21 @@ def load(memory: ir.Value, where: Sequence[Index]) -> ir.Value:
 
 def store(value: ir.Value, memory: ir.Value, where: Sequence[Index]) -> None:
     memref.store(value, memory, [index(i) for i in where])
+
+
+def load_vector(memory: ir.Value, number: Index, lanes: int) -> ir.Value:
+    """Vector `number` of a memref with one axis, whose elements are vectors or the elements of vectors."""
+    if isinstance(ir.MemRefType(memory.type).element_type, ir.VectorType):
+        return load(memory, [number])
+    return load_run(memory, [multiply(number, lanes)], lanes)
+
+
+def store_vector(value: ir.Value, memory: ir.Value, number: Index) -> None:
+    """See `load_vector`."""
+    if isinstance(ir.MemRefType(memory.type).element_type, ir.VectorType):
+        store(value, memory, [number])
+    else:
+        store_run(value, memory, [multiply(number, value.type.shape[0])])
 
 
 def shuffle(value: ir.Value, offset: ir.Value, width: int, mode: str) -> ir.Value:

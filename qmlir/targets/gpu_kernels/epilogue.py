@@ -105,7 +105,7 @@ class Epilogue:
                 known = {**sizes, GROUP: operand.value.type.shape[operand.source_axes.index(GROUP)]}
             element = operand.element_type
             element = e.integer(8) if is_small_float(element) else bf16.stored_type(element, self._machine)
-            views.append(_view([known[a] for a in letters(operand)], width, element))
+            views.append(View.of_vectors([known[a] for a in letters(operand)], width, element))
         window = self.kernel.lhs.window
         if self.kernel.planes and window is not None:
             pixels = window.result[0] * window.result[1]
@@ -113,7 +113,7 @@ class Epilogue:
         rows = self.kernel.m
         if batch is not None and batch.target is not None:
             products, rows = [], self.kernel.row_sizes[0]
-        return [*views, _view([*products, rows, self.kernel.columns], self._width, self._stored_result)]
+        return [*views, View.of_vectors([*products, rows, self.kernel.columns], self._width, self._stored_result)]
 
     @property
     def _stored_result(self) -> ir.Type:
@@ -385,14 +385,6 @@ def _slots(operand: Operand) -> int | RuntimeSize:
     """The number of slots, or a `RuntimeSize` if it is dynamic."""
     kind = ir.RankedTensorType(operand.value.type)
     return RuntimeSize(tokens=True) if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
-
-
-def _view(shape: Sequence[int | RuntimeSize | None], width: int, element: ir.Type) -> View:
-    if width == 1:
-        return View(tuple(shape), element)
-    last = shape[-1]
-    assert isinstance(last, int)
-    return View((*shape[:-1], last // width), e.vector_of(width, element))
 
 
 def _extended(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:

@@ -43,6 +43,15 @@ class View:
         """A view whose elements are loads of `words` 32-bit words."""
         return cls(shape, e.integer(32) if words == 1 else e.vector_of(words, e.integer(32)))
 
+    @classmethod
+    def of_vectors(cls, shape: Sequence[int | RuntimeSize | None], lanes: int, element: ir.Type) -> View:
+        """A view of `shape` elements as vectors of `lanes` along the last axis."""
+        if lanes == 1:
+            return cls(tuple(shape), element)
+        last = shape[-1]
+        assert isinstance(last, int)
+        return cls((*shape[:-1], last // lanes), e.vector_of(lanes, element))
+
 
 @dataclass(frozen=True)
 class Launch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # One-byte floats, which epilogues read as scales.
 SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
+NOT_ONE_PRODUCT = Decline("workgroups share K of a single product only", "a tile of one workgroup")
 NOT_CONSTANT = Decline("the weight is not a constant", "make the weight a constant, or a parameter that is baked in")
 
 
@@ -53,6 +54,30 @@ class FixedTile:
     @property
     def name(self) -> str:
         return f"{self.rows}x{self.columns}" + "-stream-k" * self.stream_k
+
+
+class Sharable(Protocol):
+    """A kernel whose K workgroups can share."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+    def shared_among(self, target: Target) -> Self:
+        """The kernel with as many workgroups as run at the same time."""
+
+
+_Sharable = TypeVar("_Sharable", bound=Sharable)
+
+
+def with_tiles(made: Sequence[_Sharable], tiles: Sequence[FixedTile], target: Target) -> Iterator[_Sharable]:
+    """The kernels with each of the tiles that they can have: K of a batch of products is not shared."""
+    for tile in tiles:
+        for kernel in made if not tile.stream_k else [k.shared_among(target) for k in made if k.kernel.batch is None]:
+            if kernel.shared_bytes <= target.capabilities.shared_memory:
+                yield kernel
 
 
 _Tile = TypeVar("_Tile", bound=NamedTile, covariant=True)

@@ -95,9 +95,7 @@ def with_scratch(function: KernelFunction, scratch: Sequence[ir.Type], used: boo
         return function
     counters, space = map(View.of, scratch)
     if function.launch.machine.vectors_in_memory:
-        (words,) = space.shape
-        assert isinstance(words, int)
-        space = View((words // _WORDS,), e.vector_of(_WORDS, space.element))
+        space = View.of_vectors(space.shape, _WORDS, space.element)
     *others, result = function.views
 
     def alone(rows: e.Index, buffers: list[ir.Value]) -> None:
@@ -176,8 +174,6 @@ class _Part:
     ) -> None:  # fmt: skip
         self.sharing, self.loop, self.shares, self.base = sharing, loop, shares, base
         self.counters, self.space, self.flag = memory
-        # Whether an element of the workspace is a vector.
-        self.whole = isinstance(ir.MemRefType(self.space.type).element_type, ir.VectorType)
         self.first_owner = shares.owner(base)
         last = shares.owner(e.add(base, shares.steps - 1))
         self.parts = e.add(e.subtract(last, self.first_owner), 1)
@@ -209,11 +205,10 @@ class _Part:
         later = e.less(self.shares.start(owner), self.base)
         return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
 
-    def _place(self, slot: e.Index, vector_number: int) -> list[e.Index]:
-        """The place of a vector in the workspace."""
+    def _place(self, slot: e.Index, vector_number: int) -> e.Index:
+        """The number of a vector in the workspace."""
         number = e.add(e.multiply(slot, self.sharing.vectors), vector_number)
-        at = e.add(e.multiply(number, self.sharing.holders), self.holder)
-        return [at if self.whole else e.index(e.multiply(at, _WORDS))]
+        return e.add(e.multiply(number, self.sharing.holders), self.holder)
 
     def _words(self, state: list[ir.Value]) -> list[ir.Value]:
         """The sums as scalars, padded to whole vectors."""
@@ -224,9 +219,7 @@ class _Part:
     def _store(self, me: ir.Value, state: list[ir.Value]) -> None:
         words, slot = self._words(state), self._slot(me)
         for i in range(0, len(words), _WORDS):
-            (e.store if self.whole else e.store_run)(
-                e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS)
-            )
+            e.store_vector(e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS))
 
     def _count(self) -> None:
         e.store(self.sharing.machine.count(self.counters, self.first_owner), self.flag, [0])
@@ -241,8 +234,7 @@ class _Part:
             slot = self._slot(e.add(self.first_owner, part.index))
             total = []
             for i in range(0, len(words), _WORDS):
-                place = self._place(slot, i // _WORDS)
-                read = e.load(self.space, place) if self.whole else e.load_run(self.space, place, _WORDS)
+                read = e.load_vector(self.space, self._place(slot, i // _WORDS), _WORDS)
                 total += [add(part.values[i + j], e.lane(read, j)) for j in range(_WORDS)]
             part.next = total
         return like(state, part.results)

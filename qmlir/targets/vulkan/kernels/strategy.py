@@ -9,7 +9,7 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ...gpu import MatrixInstruction, parse_mma
 from ...gpu_kernels.plan import accepted, fastest
-from ...gpu_kernels.strategy import FixedTile, ProductStrategy, codes_for_matrices
+from ...gpu_kernels.strategy import NOT_ONE_PRODUCT, FixedTile, ProductStrategy, codes_for_matrices, with_tiles
 from ...gpu_kernels.weights import stored
 from ...roofline import kernel_estimate
 from ...strategy import Accept, Contraction, Decline
@@ -53,9 +53,9 @@ class CooperativeKernelStrategy(ProductStrategy[FixedTile]):
         made, available = list(self._candidates(kernel, codes)), self.target.capabilities.shared_memory
         fitting = [m for m in made if m.shared_bytes <= available]
         if fitting:
-            plans = fastest(self._tiled(fitting[0]), codes, self.target)
+            plans = fastest(with_tiles(fitting[:1], self.tiles, self.target), codes, self.target)
             if not plans:
-                return Decline("workgroups share K of a single product only", "a tile of one workgroup")
+                return NOT_ONE_PRODUCT
             return accepted(plans, kernel_estimate(self.target, kernel, fitting[0].weights.bits))
         if made:
             return Decline(
@@ -63,16 +63,6 @@ class CooperativeKernelStrategy(ProductStrategy[FixedTile]):
                 f"{available}", "other routes take less",
             )  # fmt: skip
         return Decline(f"groups of {kernel.group} along K are not a multiple of 16", "a group size of 16 or a multiple")
-
-    def _tiled(self, made: CooperativeKernel) -> Iterator[CooperativeKernel]:
-        """The kernel with each of the tiles."""
-        for tile in self.tiles:
-            if not tile.stream_k:
-                yield made
-            elif made.kernel.batch is None and (shared := made.shared_among(self.target)).shared_bytes <= (
-                self.target.capabilities.shared_memory
-            ):
-                yield shared
 
     def _candidates(self, kernel: Kernel, codes: Array) -> Iterator[CooperativeKernel]:
         """Kernels whose steps divide the groups along K, the deepest first."""
